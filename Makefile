@@ -1,0 +1,56 @@
+# `make demo` and `make test` each do everything on a machine with Python 3.11 and make.
+PYTHON ?= $(shell command -v python3.11 || command -v python3)
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+
+.PHONY: help setup demo test test-full lint format bench bench-accuracy bench-speed clean
+
+help:
+	@echo "make demo            estimate an example script for three GPUs"
+	@echo "make test            the tests (a fair sample of the long series); make test-full: all of them"
+	@echo "make lint            ruff and mypy; make format: let ruff rewrite"
+	@echo "make bench-accuracy  predictions against a real H200, written to docs/accuracy.md (long)"
+	@echo "make bench-speed     time and memory of an estimate, written to docs/speed.md"
+	@echo "make setup           only the environment: .venv, and the XLA compilers in theirs"
+
+$(READY): pyproject.toml constraints.txt
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Legroom needs Python 3.11 or newer: make PYTHON=python3.11")'
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable ".[dev]"
+	$(BIN)/legroom oracle install
+	touch $(READY)
+
+setup: $(READY)
+
+demo: $(READY)
+	@for gpu in t4 rtx4090 a100-40gb; do \
+	    echo; echo "\$$ legroom estimate examples/train_cnn.py --gpu $$gpu"; \
+	    $(BIN)/legroom estimate examples/train_cnn.py --gpu $$gpu || [ $$? -eq 1 ]; \
+	done
+
+test: $(READY)
+	$(BIN)/python -m pytest -q -m "not slow"
+
+test-full: $(READY)
+	$(BIN)/python -m pytest -q
+
+lint: $(READY)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+format: $(READY)
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: bench-accuracy bench-speed
+
+bench-accuracy: $(READY)
+	$(BIN)/python bench/accuracy.py
+
+bench-speed: $(READY)
+	$(BIN)/python bench/speed.py
+
+clean:
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -1,0 +1,195 @@
+"""The models that the accuracy tables are made of: name → (builder, input shape, input dtype, target shape).
+
+The first six are those behind `data/h200_truth.jsonl` (rows without `"set"`); the others were measured afterwards and
+never used to tune anything (`"set": "held-out"`). One training step of `setup(name, batch, policy)` is what was measured.
+Works under either Keras backend; import it after `KERAS_BACKEND` is set.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import keras
+import numpy as np
+from keras import layers as L
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A model, what goes in and what is compared with what comes out."""
+
+    build: Callable[[], keras.Model]
+    input_shape: tuple[int, ...]
+    target_shape: tuple[int, ...] = ()
+    input_dtype: str = "float32"
+    optimizer: Callable[[], keras.optimizers.Optimizer] = lambda: keras.optimizers.Adam(1e-3)
+
+
+def transformer(vocab: int, length: int, width: int, heads: int, depth: int, causal: bool) -> Callable[[], keras.Model]:
+    def build() -> keras.Model:
+        tokens = keras.Input((length,), dtype="int32")
+        x = L.Embedding(vocab, width)(tokens)
+        for _ in range(depth):
+            y = L.LayerNormalization()(x)
+            y = L.MultiHeadAttention(heads, width // heads, dropout=0.1)(y, y, use_causal_mask=causal)
+            x = x + y
+            y = L.LayerNormalization()(x)
+            y = L.Dense(4 * width, activation="gelu")(y)
+            y = L.Dense(width)(y)
+            y = L.Dropout(0.1)(y)
+            x = x + y
+        x = L.LayerNormalization()(x)
+        return keras.Model(tokens, L.Dense(vocab)(x))
+
+    return build
+
+
+def mlp() -> keras.Model:
+    return keras.Sequential(
+        [
+            keras.Input((1000,)),
+            L.Dense(512, activation="relu"),
+            L.Dropout(0.5),
+            L.Dense(256, activation="relu"),
+            L.Dropout(0.3),
+            L.Dense(10),
+        ]
+    )
+
+
+def seed3() -> keras.Model:
+    stack = [keras.Input((128, 128, 3))]
+    for filters, last in ((256, False), (512, False), (1024, True)):
+        stack += [L.Conv2D(filters, 3, activation="relu", padding="same") for _ in range(2)]
+        stack.append(L.GlobalAveragePooling2D() if last else L.MaxPooling2D())
+    return keras.Sequential([*stack, L.Dense(10)])
+
+
+def lstm() -> keras.Model:
+    return keras.Sequential([keras.Input((256, 128)), L.LSTM(512, return_sequences=True), L.LSTM(512), L.Dense(10)])
+
+
+def unet() -> keras.Model:
+    image = x = keras.Input((256, 256, 3))
+    skips = []
+    for filters in (32, 64, 128, 256):
+        x = L.Conv2D(filters, 3, padding="same", activation="relu")(x)
+        x = L.BatchNormalization()(x)
+        x = L.Conv2D(filters, 3, padding="same", activation="relu")(x)
+        skips.append(x)
+        x = L.MaxPooling2D()(x)
+    x = L.Conv2D(512, 3, padding="same", activation="relu")(x)
+    for filters, skip in zip((256, 128, 64, 32), skips[::-1], strict=True):
+        x = L.Conv2DTranspose(filters, 2, strides=2)(x)
+        x = L.Concatenate()([x, skip])
+        x = L.Conv2D(filters, 3, padding="same", activation="relu")(x)
+    return keras.Model(image, L.Conv2D(10, 1)(x))
+
+
+def application(name: str, size: int = 224) -> Callable[[], keras.Model]:
+    def build() -> keras.Model:
+        factory = getattr(keras.applications, name)
+        return factory(weights=None, input_shape=(size, size, 3), classes=1000, classifier_activation=None)
+
+    return build
+
+
+def vision_transformer() -> keras.Model:
+    image = keras.Input((224, 224, 3))
+    x = L.Conv2D(384, 16, strides=16)(image)
+    x = L.Reshape((196, 384))(x)
+    for _ in range(8):
+        y = L.LayerNormalization()(x)
+        x = x + L.MultiHeadAttention(6, 64)(y, y)
+        y = L.LayerNormalization()(x)
+        x = x + L.Dense(384)(L.Dense(1536, activation="gelu")(y))
+    return keras.Model(image, L.Dense(1000)(L.GlobalAveragePooling1D()(x)))
+
+
+def recommender() -> keras.Model:
+    items = keras.Input((64,), dtype="int32")
+    x = L.GlobalAveragePooling1D()(L.Embedding(500_000, 96)(items))
+    for units in (1024, 512):
+        x = L.Dropout(0.2)(L.Dense(units, activation="relu")(x))
+    return keras.Model(items, L.Dense(10)(x))
+
+
+def wide_dense() -> keras.Model:
+    hidden = [L.Dense(8192, activation="relu") for _ in range(4)]
+    return keras.Sequential([keras.Input((2048,)), *hidden, L.Dense(10)])
+
+
+def volume() -> keras.Model:
+    scan = x = keras.Input((64, 64, 64, 1))
+    for filters in (16, 32, 64):
+        x = L.Conv3D(filters, 3, padding="same", activation="relu")(x)
+        x = L.BatchNormalization()(x)
+        x = L.MaxPooling3D()(x)
+    return keras.Model(scan, L.Dense(10)(L.GlobalAveragePooling3D()(x)))
+
+
+def sound() -> keras.Model:
+    wave = x = keras.Input((16000, 1))
+    for filters in (32, 64, 128, 256):
+        x = L.Conv1D(filters, 9, strides=2, padding="same", activation="relu")(x)
+        x = L.BatchNormalization()(x)
+    return keras.Model(wave, L.Dense(10)(L.GlobalMaxPooling1D()(x)))
+
+
+def autoencoder() -> keras.Model:
+    image = x = keras.Input((128, 128, 3))
+    for filters in (64, 128, 256):
+        x = L.LeakyReLU()(L.Conv2D(filters, 4, strides=2, padding="same")(x))
+    for filters in (128, 64, 32):
+        x = L.Conv2DTranspose(filters, 4, strides=2, padding="same")(x)
+        x = L.ReLU()(L.BatchNormalization()(x))
+    return keras.Model(image, L.Conv2D(10, 3, padding="same")(x))
+
+
+def both_ways() -> keras.Model:
+    words = keras.Input((200,), dtype="int32")
+    x = L.Embedding(20_000, 128)(words)
+    x = L.Bidirectional(L.LSTM(128, return_sequences=True))(x)
+    x = L.LSTM(64)(x)
+    return keras.Model(words, L.Dense(10)(x))
+
+
+ZOO: dict[str, Entry] = {
+    "mlp": Entry(mlp, (1000,)),
+    "seed3": Entry(seed3, (128, 128, 3)),
+    "lstm": Entry(lstm, (256, 128)),
+    "unet": Entry(unet, (256, 256, 3), (256, 256)),
+    "gpt": Entry(transformer(8192, 512, 512, 8, 6, True), (512,), (512,), "int32"),
+    "resnet50": Entry(application("ResNet50"), (224, 224, 3)),
+    # held out
+    "vgg16": Entry(application("VGG16"), (224, 224, 3), optimizer=lambda: keras.optimizers.SGD(1e-2, momentum=0.9)),
+    "mobilenetv2": Entry(application("MobileNetV2"), (224, 224, 3)),
+    "efficientnetb0": Entry(application("EfficientNetB0"), (224, 224, 3)),
+    "densenet121": Entry(application("DenseNet121"), (224, 224, 3)),
+    "xception": Entry(application("Xception", 299), (299, 299, 3), optimizer=lambda: keras.optimizers.RMSprop(1e-3)),
+    "vit": Entry(vision_transformer, (224, 224, 3), optimizer=lambda: keras.optimizers.AdamW(1e-3)),
+    "bert": Entry(transformer(30_000, 128, 256, 4, 4, False), (128,), (128,), "int32"),
+    "recommender": Entry(recommender, (64,), (), "int32"),
+    "wide_dense": Entry(wide_dense, (2048,)),
+    "volume": Entry(volume, (64, 64, 64, 1)),
+    "sound": Entry(sound, (16000, 1)),
+    "autoencoder": Entry(autoencoder, (128, 128, 3), (128, 128)),
+    "both_ways": Entry(both_ways, (200,), (), "int32"),
+}
+
+
+def setup(name: str, batch: int, policy: str = "float32") -> tuple[keras.Model, Any, Any]:
+    """The compiled, built model of that name with one batch of made-up data."""
+    keras.utils.clear_session()
+    keras.mixed_precision.set_dtype_policy(policy)
+    entry = ZOO[name]
+    model = entry.build()
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    model.compile(optimizer=entry.optimizer(), loss=loss, jit_compile=True)
+    rng = np.random.default_rng(0)
+    if entry.input_dtype == "float32":
+        x = rng.standard_normal((batch, *entry.input_shape), dtype="float32")
+    else:
+        x = rng.integers(0, 8000, (batch, *entry.input_shape)).astype("int32")
+    y = rng.integers(0, 10, (batch, *entry.target_shape)).astype("int32")
+    return model, x, y

@@ -1,0 +1,25 @@
+"""Legroom: train any Keras or TensorFlow model in the memory you have."""
+
+from typing import TYPE_CHECKING, Any
+
+from legroom.errors import LegroomError
+
+if TYPE_CHECKING:
+    from legroom.front.estimating import estimate
+    from legroom.records import Estimate
+
+__version__ = "0.1.0"
+__all__ = ["Estimate", "LegroomError", "__version__", "estimate"]
+
+
+def __getattr__(name: str) -> Any:
+    """The front door opens when it is used: `import legroom` itself stays light."""
+    if name == "estimate":
+        from legroom.front.estimating import estimate
+
+        return estimate
+    if name == "Estimate":
+        from legroom.records import Estimate
+
+        return Estimate
+    raise AttributeError(f"module 'legroom' has no attribute {name!r}")

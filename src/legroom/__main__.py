@@ -1,0 +1,5 @@
+"""`python -m legroom`."""
+
+from legroom.cli import main
+
+main()

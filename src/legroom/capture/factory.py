@@ -1,0 +1,53 @@
+"""`module:function` as a target: a function of the user's that returns a compiled model and a batch."""
+
+import importlib
+import os
+import sys
+from typing import Any
+
+from legroom.capture.batch import specs_of, specs_of_dataset
+from legroom.capture.keras_fit import KerasStep, capture_model, is_dataset
+from legroom.capture.script import first_line, user_frames
+from legroom.errors import InputError, LegroomError
+
+
+def capture_factory(target: str) -> KerasStep:
+    """Import the module, call the function, capture what it returns."""
+    module_name, _, function_name = target.partition(":")
+    sys.path.insert(0, os.getcwd())
+    try:
+        module = importlib.import_module(module_name)
+    except ModuleNotFoundError as error:
+        raise InputError(
+            f"There is no module {error.name!r} to import for {target!r}.",
+            "Run from the folder it lies in, or name a script: legroom estimate train.py",
+        ) from error
+    function = getattr(module, function_name, None)
+    if not callable(function):
+        raise InputError(f"{module_name} has no function {function_name!r}.", "The target is module:function.")
+    try:
+        made = function()
+    except LegroomError:
+        raise
+    except Exception as error:
+        raise InputError(
+            f"{target} raised {type(error).__name__}: {first_line(error)}\n{user_frames(error)}",
+            "Mend the function first.",
+        ) from error
+    return capture_pair(made, target)
+
+
+def capture_pair(made: Any, target: str) -> KerasStep:
+    if not isinstance(made, tuple) or len(made) != 2:
+        raise InputError(
+            f"{target} returned a {type(made).__name__}; expected (model, batch).",
+            "batch is x, (x, y) or (x, y, sample_weight), as one batch of arrays or as a tf.data.Dataset.",
+        )
+    model, batch = made
+    return capture_model(model, batch_tree(batch), source=target, raw_jit=None)
+
+
+def batch_tree(batch: Any) -> Any:
+    """One batch, given as arrays or as a dataset of batches, as the tuple of specs that a train step takes."""
+    tree = specs_of_dataset(batch) if is_dataset(batch) else specs_of(batch)
+    return tree if isinstance(tree, tuple) else (tree,)

@@ -1,0 +1,255 @@
+"""A Keras model and its batch, captured from `fit`, `train_on_batch` or `legroom.estimate(model, batch)`.
+
+Private names used, tested with Keras 3.15.1: `Trainer._symbolic_build`, `Trainer._flatten_layers`,
+`keras.src.trainers.trainer.model_supports_jit`. Nothing is trained: the model and its optimizer are only built.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from legroom.capture.batch import (
+    DEFAULT_BATCH,
+    ArraySpec,
+    Tree,
+    batch_of,
+    leaf_spec,
+    map_specs,
+    require_static,
+    specs_of,
+    specs_of_dataset,
+    with_batch,
+)
+from legroom.errors import InputError, MissingError
+from legroom.records import Execution, Framework, Step
+
+TESTED = "Keras 3.15.1"
+
+
+@dataclass(frozen=True)
+class KerasStep:
+    """A live model with the batch it is trained on. `step` says how it will run; engines turn it into a program."""
+
+    model: Any
+    data: Tree
+    step: Step
+    raw_jit: Any = field(default=None, repr=False)
+
+    def at_batch(self, batch: int) -> "KerasStep":
+        """The same step for another batch size."""
+        return replace(self, data=with_batch(self.data, batch), step=replace(self.step, batch=batch))
+
+
+def framework_of_keras() -> Framework:
+    """The backend that Keras runs on here, if it is one that Legroom knows."""
+    import keras
+
+    name = keras.backend.backend()
+    if name not in ("tensorflow", "jax"):
+        raise MissingError(
+            f"Keras runs on the {name} backend here, and Legroom does not know that one.",
+            "Set KERAS_BACKEND=tensorflow or KERAS_BACKEND=jax.",
+        )
+    framework: Framework = name
+    return framework
+
+
+def framework_version(framework: Framework) -> str:
+    if framework == "tensorflow":
+        import tensorflow
+
+        return str(tensorflow.__version__)
+    import jax
+
+    return str(jax.__version__)
+
+
+def capture_fit(model: Any, arguments: dict[str, Any], source: str, raw_jit: Any = None) -> KerasStep:
+    """From the arguments of `fit` or `train_on_batch`, by name."""
+    tree = data_of_fit(arguments, whole_batch=source == "train_on_batch")
+    return capture_model(model, tree, source, raw_jit)
+
+
+def capture_model(model: Any, data: Tree, source: str = "model", raw_jit: Any = None) -> KerasStep:
+    """From a compiled model and the tree of its batch: (x,), (x, y) or (x, y, sample_weight)."""
+    import keras
+
+    if not isinstance(model, keras.Model):
+        raise InputError(
+            f"Expected a keras.Model to estimate, received a {type(model).__name__}.",
+            "Return (model, batch) with a compiled Keras model; batch is x, (x, y) or (x, y, sample_weight).",
+        )
+    if not getattr(model, "compiled", False) or model.optimizer is None:
+        raise InputError(
+            f"The model {model.name!r} has not been compiled: its optimizer and loss are not known.",
+            "Call model.compile(optimizer=..., loss=...) first.",
+        )
+    framework = framework_of_keras()
+    batch = batch_of(data)
+    if batch is not None:
+        data = with_batch(data, batch)
+        require_static(data)
+        build(model, data)
+    execution, reason = execution_on_target(model, framework, raw_jit)
+    step = Step(
+        framework=framework,
+        framework_version=framework_version(framework),
+        keras_version=keras.__version__,
+        source=source,
+        execution=execution,
+        execution_reason=reason,
+        batch=batch,
+        parameters=(),
+        layers=layer_names(model),
+        optimizer=type(model.optimizer).__name__,
+        policy=str(getattr(getattr(model, "dtype_policy", None), "name", "float32")),
+        notes=notes_of(model),
+    )
+    return KerasStep(model, data, step, raw_jit)
+
+
+def build(model: Any, data: Tree) -> None:
+    """Create the model's, the loss's and the optimizer's variables from shapes alone."""
+    import keras
+
+    symbolic = map_specs(lambda spec: keras.KerasTensor(spec.shape, spec.dtype), data)
+    try:
+        model._symbolic_build(data_batch=symbolic)
+    except AttributeError as error:
+        raise MissingError(
+            f"This Keras ({keras.__version__}) builds models in another way than the one Legroom was tested with ({TESTED}): {error}",
+            "Install a tested version, or report it.",
+        ) from error
+    except (ValueError, RuntimeError, TypeError) as error:
+        raise InputError(
+            f"The model {model.name!r} could not be built for this batch: {error}",
+            "Check that the batch has the shape that the model and its loss expect.",
+        ) from error
+    if not model.optimizer.built:
+        model.optimizer.build(model.trainable_variables)
+
+
+def execution_on_target(model: Any, framework: Framework, raw_jit: Any) -> tuple[Execution, str]:
+    """How `fit` would run this model where a GPU is visible, whatever this machine has (facts: Keras' `jit_compile="auto"`)."""
+    from keras.src.trainers.trainer import model_supports_jit
+
+    if model.run_eagerly:
+        return "eager", "run_eagerly=True"
+    if raw_jit is False:
+        return "graph", "jit_compile=False"
+    if (
+        framework == "tensorflow"
+        and getattr(model, "_distribute_strategy", None) is not None
+        and raw_jit in (None, "auto")
+    ):
+        return "graph", 'jit_compile="auto" is False under a distribution strategy'
+    if not model_supports_jit(model):
+        names = [layer.name for layer in model._flatten_layers() if not layer.supports_jit][:3]
+        return "graph", "not compiled: " + (", ".join(names) + " cannot be" if names else "op determinism is on")
+    if raw_jit is True or (raw_jit is None and model.jit_compile):
+        return "xla", "jit_compile=True"
+    if raw_jit is None and gpu_visible():
+        return "graph", "jit_compile=False"
+    return "xla", 'jit_compile="auto" is True on a GPU'
+
+
+def gpu_visible() -> bool:
+    """Whether Keras resolved `jit_compile="auto"` with a GPU in sight, so that a False is the user's own."""
+    import tensorflow as tf
+
+    return bool(tf.config.list_physical_devices("GPU"))
+
+
+def layer_names(model: Any) -> tuple[str, ...]:
+    """All layers by their way down from the model: `block_1`, `block_1/attention`, `block_1/attention/query`."""
+
+    def walk(layer: Any, above: str) -> Iterator[str]:
+        for inner in layer._flatten_layers(include_self=False, recursive=False):
+            yield above + inner.name
+            yield from walk(inner, f"{above}{inner.name}/")
+
+    return tuple(dict.fromkeys(walk(model, "")))
+
+
+def notes_of(model: Any) -> tuple[str, ...]:
+    steps = getattr(model, "steps_per_execution", 1) or 1
+    return (f"steps_per_execution={steps}: the peak is that of one step.",) if steps > 1 else ()
+
+
+def data_of_fit(arguments: dict[str, Any], whole_batch: bool) -> Tree:
+    """The batch that a call of `fit` (or, with `whole_batch`, of `train_on_batch`) would train on, as specs."""
+    x, y, weight = arguments.get("x"), arguments.get("y"), arguments.get("sample_weight")
+    class_weight = arguments.get("class_weight")
+    if x is None:
+        raise InputError("fit() was called without data.", "Pass x, a dataset or a generator.")
+    if whole_batch:
+        tree = tuple(specs_of(part) for part in (x, y, weight))
+        return add_class_weight(tree, class_weight)
+    if is_dataset(x):
+        tree = specs_of_dataset(x)
+    elif is_array_tree(x):
+        batch = arguments.get("batch_size") or DEFAULT_BATCH
+        count = batch_of(specs_of(x))
+        tree = tuple(standard_floats(specs_of(part)) for part in (x, y, weight))
+        tree = with_batch(tree, min(int(batch), count) if count else int(batch))
+        while tree and tree[-1] is None:
+            tree = tree[:-1]
+    else:
+        tree = specs_of(first_batch(x))
+        if not isinstance(tree, tuple):
+            tree = (tree,)
+        tree = standard_floats(tree)
+    if not isinstance(tree, tuple):
+        tree = (tree,)
+    return add_class_weight(tree, class_weight)
+
+
+def is_dataset(x: Any) -> bool:
+    return any(cls.__name__ in ("DatasetV2", "DistributedDataset") for cls in type(x).__mro__) and hasattr(
+        x, "element_spec"
+    )
+
+
+def is_array_tree(x: Any) -> bool:
+    if isinstance(x, dict):
+        return all(is_array_tree(value) for value in x.values())
+    if isinstance(x, list | tuple):
+        return bool(x) and all(is_array_tree(value) for value in x)
+    return leaf_spec(x) is not None or type(x).__module__.startswith("pandas") or x is None
+
+
+def first_batch(x: Any) -> Any:
+    """The first batch of a PyDataset, a generator or a loader; its script is stopped afterwards, so none is missed."""
+    import keras
+
+    if isinstance(x, keras.utils.PyDataset):
+        return x[0]
+    try:
+        return next(iter(x))
+    except StopIteration:
+        raise InputError("The data given to fit() is empty: its first batch does not exist.") from None
+    except TypeError as error:
+        raise InputError(
+            f"Cannot read a batch from a {type(x).__name__}.",
+            "Pass arrays, a tf.data.Dataset, a PyDataset or a generator.",
+        ) from error
+
+
+def standard_floats(tree: Tree) -> Tree:
+    """Keras hands arrays to the model in its default float type, whatever float they were made in."""
+    import keras
+
+    floatx = keras.config.floatx()
+    return map_specs(
+        lambda spec: ArraySpec(spec.shape, floatx) if spec.dtype.startswith(("float", "bfloat")) else spec, tree
+    )
+
+
+def add_class_weight(tree: Tree, class_weight: Any) -> Tree:
+    """`class_weight` arrives in the step as a sample weight for each example."""
+    if class_weight is None or len(tree) > 2:
+        return tree
+    import keras
+
+    padded = (*tree, None)[:2]
+    return (*padded, ArraySpec((batch_of(tree),), keras.config.floatx()))

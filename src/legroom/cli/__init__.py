@@ -1,0 +1,54 @@
+"""The front door: one file a verb. Errors of Legroom's own become text on stderr and an exit code, never a traceback."""
+
+import sys
+
+import click
+
+from legroom import __version__
+from legroom.cli.doctor import doctor
+from legroom.cli.estimate import estimate
+from legroom.cli.gpus import gpus
+from legroom.cli.oracle import oracle
+from legroom.cli.output import print_error
+from legroom.errors import LegroomError
+
+EPILOG = """\b
+Exit codes: 0 done; 1 the answer is no (it does not fit); 2 the input was wrong;
+3 something that Legroom needs is missing."""
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]}, epilog=EPILOG)
+@click.version_option(__version__, prog_name="legroom")
+def commands() -> None:
+    """Train any Keras or TensorFlow model in the memory you have.
+
+    \b
+    legroom estimate train.py --gpu t4     will it fit? answered without the GPU
+    legroom gpus                           the cards that Legroom knows
+    legroom doctor                         what this machine has
+    legroom oracle install                 the XLA compilers, in an environment of their own
+    """
+
+
+for command in (estimate, gpus, doctor, oracle):
+    commands.add_command(command)
+
+
+def main() -> None:
+    """Run a verb and leave with its exit code."""
+    try:
+        code = commands.main(standalone_mode=False)
+    except LegroomError as error:
+        print_error(error.message, error.hint)
+        sys.exit(error.exit_code)
+    except click.exceptions.Abort:
+        sys.exit(130)
+    except KeyboardInterrupt:
+        sys.exit(130)
+    except click.ClickException as error:
+        error.show()
+        sys.exit(2)
+    except BrokenPipeError:
+        sys.stderr.close()
+        sys.exit(0)
+    sys.exit(code if isinstance(code, int) else 0)

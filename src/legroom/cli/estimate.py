@@ -1,0 +1,98 @@
+"""`legroom estimate`: predicts the peak of a training step; never trains."""
+
+import time
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import click
+
+from legroom.cli.output import answers, print_json, progress
+from legroom.errors import InputError
+from legroom.front.child import is_script
+from legroom.front.estimating import EngineName, Estimator, require_batch, require_compiled
+from legroom.front.max_batch import find_max_batch
+from legroom.front.source import ScriptSource
+from legroom.front.target import choose_card
+from legroom.records import Estimate
+from legroom.report.text import estimate_text
+from legroom.report.view import estimate_view
+
+EPILOG = """\b
+Examples:
+  legroom estimate train.py --gpu t4
+  legroom estimate train.py --gpu a100-80gb --batch 256 --max-batch
+  legroom estimate train.py --budget 8GiB -- --epochs 3
+  legroom estimate mymodels:build --gpu rtx4090 --json
+  legroom estimate train.py --gpu mycard.toml
+
+TARGET is a training script, run up to its first training step and stopped
+there, or module:function returning (compiled model, batch). What follows --
+goes to the script."""
+
+
+@click.command(epilog=EPILOG)
+@click.argument("target")
+@click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
+@click.option("--gpu", metavar="NAME", help="The card to train on (`legroom gpus`), or a TOML file describing one.")
+@click.option("--budget", metavar="SIZE", help="How much of it may be used, e.g. 8GiB.")
+@click.option("--batch", type=int, metavar="N", help="Another batch size than the script's.")
+@click.option("--max-batch", is_flag=True, help="Also find the largest batch that fits.")
+@click.option(
+    "--engine",
+    type=click.Choice(["auto", "xla"]),
+    default="auto",
+    help="xla: what the step takes compiled, even if it runs op by op.",
+)
+@click.option(
+    "--time-limit", type=float, default=900.0, metavar="SECONDS", show_default=True, help="For each compilation."
+)
+@click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout.")
+def estimate(target: str, arguments: tuple[str, ...], as_json: bool, **chosen: Any) -> int:
+    """Predict how much GPU memory a training step takes, without the GPU."""
+    started = time.monotonic()
+    found = answer(target, arguments, Options(**chosen))
+    show(replace(found, seconds=time.monotonic() - started), as_json)
+    return 0 if found.fits else 1
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What can be said on the command line besides the target."""
+
+    gpu: str | None
+    budget: str | None
+    batch: int | None
+    max_batch: bool
+    engine: EngineName
+    time_limit: float
+
+
+def answer(target: str, arguments: tuple[str, ...], options: Options) -> Estimate:
+    card = choose_card(options.gpu, options.budget)
+    require_batch(options.batch)
+    require_target(target)
+    with progress() as say:
+        say(f"running {target} up to its first training step")
+        with ScriptSource(target, arguments) as source:
+            require_compiled(source.step, options.engine)
+            with Estimator(source, card, options.engine, say=say, limit=options.time_limit) as estimator:
+                found = estimator.at(options.batch)
+                return find_max_batch(estimator.at, found) if options.max_batch else found
+
+
+def require_target(target: str) -> None:
+    if not is_script(target):
+        return
+    path = Path(target)
+    if path.is_dir():
+        raise InputError(f"{target} is a folder.", "Name the training script in it, e.g. train.py.")
+    if not path.is_file():
+        raise InputError(f"There is no script {target!r}.", "Name a training script, or module:function.")
+
+
+def show(found: Estimate, as_json: bool) -> None:
+    if as_json:
+        print_json(estimate_view(found))
+    else:
+        answers().print(estimate_text(found))

@@ -1,0 +1,40 @@
+"""Where the front door prints: answers on stdout, progress and errors on stderr. NO_COLOR is respected by rich."""
+
+import json
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from rich.console import Console
+from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+from legroom.front.estimating import Say
+
+
+def answers() -> Console:
+    """Where the answer goes; lines are as long as they are when nobody sits there."""
+    console = Console(highlight=False)
+    return console if console.is_terminal else Console(highlight=False, width=160)
+
+
+def print_json(view: Any) -> None:
+    sys.stdout.write(json.dumps(view, indent=2) + "\n")
+
+
+def print_error(message: str, hint: str | None) -> None:
+    console = Console(stderr=True, highlight=False, soft_wrap=True)
+    console.print("[bold red]error:[/] ", end="")
+    console.print(message, markup=False)
+    if hint:
+        console.print(hint, markup=False, style="yellow" if console.is_terminal else "")
+
+
+@contextmanager
+def progress() -> Iterator[Say]:
+    """A line on stderr that says what is going on, while there is somebody to read it."""
+    console = Console(stderr=True)
+    columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
+        task = bar.add_task("starting", total=None)
+        yield lambda text: bar.update(task, description=text)

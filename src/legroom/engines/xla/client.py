@@ -1,0 +1,158 @@
+"""The oracle as the rest of Legroom sees it: a program and a target in, its `Program` out.
+
+The worker is started once and reused; it and its compilations are killed on a time limit. Answers come from the cache
+where the same program was compiled for the same target by the same release before.
+"""
+
+import json
+import select
+import subprocess
+import tempfile
+import time
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from legroom.engines.xla import cache
+from legroom.engines.xla.codec import program_from_json, program_to_json
+from legroom.engines.xla.environment import Environment
+from legroom.engines.xla.releases import Release
+from legroom.engines.xla.schedule import load_dump, read_program
+from legroom.errors import EngineError
+from legroom.records import Lowered, Program
+
+WORKER = Path(__file__).with_name("worker.py")
+LIMIT_SECONDS = 900.0
+GRACE_SECONDS = 30.0
+START_SECONDS = 120.0
+
+
+class Oracle:
+    """One worker of one release. Use it as a context manager; it starts on its first real question."""
+
+    def __init__(self, release: Release, limit_seconds: float = LIMIT_SECONDS) -> None:
+        self.release = release
+        self.environment = Environment(release.version)
+        self.limit_seconds = limit_seconds
+        self.asked = 0
+        self.compiled = 0
+        self.process: subprocess.Popen[str] | None = None
+
+    def __enter__(self) -> "Oracle":
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the worker and whatever it is compiling."""
+        if self.process is None:
+            return
+        self.process.kill()
+        self.process.wait()
+        self.process = None
+
+    def compile(self, lowered: Lowered, target: str, options: tuple[tuple[str, Any], ...] = ()) -> Program:
+        """The program as the compiler would lay it out in the target's memory."""
+        roles = [asdict(tensor) for tensor in lowered.step.parameters]
+        key = cache.key_of(
+            lowered.program, lowered.format, target, self.release.version, options, roles, lowered.step.layers
+        )
+        kept = cache.read(key)
+        if kept is not None:
+            return program_from_json(kept)
+        program = self.ask(lowered, target, options)
+        cache.write(key, program_to_json(program))
+        return program
+
+    def ask(self, lowered: Lowered, target: str, options: tuple[tuple[str, Any], ...]) -> Program:
+        worker = self.start()
+        self.asked += 1
+        self.compiled += 1
+        with tempfile.TemporaryDirectory(prefix="legroom-") as name:
+            folder = Path(name)
+            (folder / "program").write_bytes(lowered.program)
+            request = {
+                "id": self.asked,
+                "program": str(folder / "program"),
+                "format": lowered.format,
+                "target": target,
+                "options": options,
+                "dump": str(folder / "dump"),
+                "log": str(folder / "log"),
+                "limit_seconds": self.limit_seconds,
+            }
+            self.send(worker, request)
+            answer = self.receive(worker, self.limit_seconds + GRACE_SECONDS)
+            if answer["status"] != "ok":
+                raise EngineError(*explain_failure(answer, folder / "log", self.limit_seconds))
+            return read_program(load_dump(folder / "dump"), lowered.step)
+
+    def start(self) -> "subprocess.Popen[str]":
+        if self.process is not None and self.process.poll() is None:
+            return self.process
+        self.environment.require()
+        self.process = subprocess.Popen(
+            [str(self.environment.python), "-I", str(WORKER)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            env=self.environment.variables(),
+            text=True,
+        )
+        ready = self.receive(self.process, START_SECONDS)
+        if ready.get("status") != "ready":
+            raise EngineError(
+                "The XLA oracle did not start.",
+                f"Make it anew: legroom oracle install --release {self.release.version} --force",
+            )
+        return self.process
+
+    def send(self, worker: "subprocess.Popen[str]", request: dict[str, Any]) -> None:
+        assert worker.stdin is not None
+        try:
+            worker.stdin.write(json.dumps(request) + "\n")
+            worker.stdin.flush()
+        except BrokenPipeError as error:
+            raise self.died() from error
+
+    def receive(self, worker: "subprocess.Popen[str]", seconds: float) -> dict[str, Any]:
+        assert worker.stdout is not None
+        deadline = time.monotonic() + seconds
+        ready, _, _ = select.select([worker.stdout], [], [], max(0.0, deadline - time.monotonic()))
+        if not ready:
+            self.close()
+            raise EngineError(f"The XLA oracle did not answer within {seconds:.0f} s and was stopped.")
+        line = worker.stdout.readline()
+        if not line:
+            raise self.died()
+        answer: dict[str, Any] = json.loads(line)
+        return answer
+
+    def died(self) -> EngineError:
+        code = self.process.wait() if self.process is not None else None
+        self.close()
+        return EngineError(
+            f"The XLA oracle's worker ended unexpectedly (exit code {code}).",
+            f"Make it anew: legroom oracle install --release {self.release.version} --force",
+        )
+
+
+def explain_failure(answer: dict[str, Any], log: Path, limit_seconds: float) -> tuple[str, str | None]:
+    """What to tell when the compiler gave no answer."""
+    if answer["status"] == "timeout":
+        return (
+            f"The compiler did not finish within {limit_seconds:.0f} s and was stopped; no size is known.",
+            "Give it longer with --time-limit 3600, or estimate a smaller batch.",
+        )
+    text = log.read_text(errors="replace") if log.exists() else str(answer.get("error", ""))
+    lines = [
+        line
+        for line in text.splitlines()
+        if line.strip() and not line.startswith(("I0000", "WARNING: All log", "  File", "W1", "I1"))
+    ]
+    reason = next(
+        (line for line in reversed(lines) if "Error" in line or "Check failed" in line or "INTERNAL" in line), None
+    )
+    died = f"was killed by signal {answer['signal']}" if answer.get("signal") else "failed"
+    return f"The compiler {died}: {(reason or (lines[-1] if lines else 'it left no message'))[:600]}", None

@@ -1,0 +1,20 @@
+"""From a captured step to the program that the compiler takes."""
+
+from legroom.capture.keras_fit import KerasStep
+from legroom.capture.tf_step import FunctionStep
+from legroom.records import Lowered
+
+
+def lower(captured: KerasStep | FunctionStep) -> Lowered:
+    """Trace the step from its shapes and lower it for a GPU; imports only the framework it is for."""
+    if isinstance(captured, FunctionStep):
+        from legroom.engines.xla import lower_tf
+
+        return lower_tf.lower_function(captured)
+    if captured.step.framework == "jax":
+        from legroom.engines.xla import lower_jax
+
+        return lower_jax.lower_keras(captured)
+    from legroom.engines.xla import lower_tf
+
+    return lower_tf.lower_keras(captured)

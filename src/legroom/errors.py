@@ -1,0 +1,36 @@
+"""What can go wrong, and the exit code each kind of it means (see docs/exit-codes.md).
+
+An error says what happened, what was received, and what to do next. `hint` is the last of these, on a line of its own.
+"""
+
+
+class LegroomError(Exception):
+    """Base of every error that Legroom raises on purpose; the front door prints it without a traceback."""
+
+    exit_code = 1
+
+    def __init__(self, message: str, hint: str | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+
+    def __str__(self) -> str:
+        return self.message if self.hint is None else f"{self.message}\n{self.hint}"
+
+
+class InputError(LegroomError):
+    """The user's input was wrong: a misspelt GPU, an unreadable size, a script that never trains."""
+
+    exit_code = 2
+
+
+class MissingError(LegroomError):
+    """Something that Legroom needs is not here, or not possible here: the oracle, a framework, an operating system."""
+
+    exit_code = 3
+
+
+class EngineError(LegroomError):
+    """An engine could not answer: the compiler failed or ran out of time. No number is shown instead."""
+
+    exit_code = 3

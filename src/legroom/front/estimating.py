@@ -1,0 +1,131 @@
+"""Estimating: capture, engine and memory wired together. What both `legroom estimate` and `legroom.estimate()` call."""
+
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, Literal
+
+from legroom.engines.xla import cache
+from legroom.engines.xla.bounds import bounds_of
+from legroom.engines.xla.client import LIMIT_SECONDS, Oracle
+from legroom.engines.xla.codec import program_from_json, program_to_json
+from legroom.engines.xla.releases import release_for
+from legroom.errors import InputError, MissingError
+from legroom.front.max_batch import find_max_batch
+from legroom.front.source import LocalSource, StepSource, step_from_json, step_to_json
+from legroom.front.target import Card, choose_card
+from legroom.gpus import target_description
+from legroom.memory.estimate import Target, assemble
+from legroom.records import Estimate, Program, Step
+
+EngineName = Literal["auto", "xla"]
+Say = Callable[[str], None]
+
+
+def be_silent(text: str) -> None:
+    """Progress for nobody."""
+
+
+class Estimator:
+    """Answers for one captured step and one card, at any batch size. A context manager: it holds the compiler's worker."""
+
+    def __init__(
+        self,
+        source: StepSource,
+        card: Card,
+        engine: EngineName = "auto",
+        *,
+        say: Say = be_silent,
+        limit: float = LIMIT_SECONDS,
+    ) -> None:
+        self.source = source
+        self.card = card
+        self.say = say
+        step = source.step
+        require_compiled(step, engine)
+        self.release = release_for(step.framework, step.framework_version)
+        self.oracle = Oracle(self.release, limit)
+        self.description = target_description(card.gpu)
+
+    def __enter__(self) -> "Estimator":
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.oracle.close()
+
+    def at(self, batch: int | None) -> Estimate:
+        """The estimate at that batch size; None stands for the one that was captured."""
+        started = time.monotonic()
+        batch = require_batch(self.source.step.batch if batch is None else batch)
+        step, program, cached = self.program_at(batch)
+        target = Target(
+            self.card.label, self.card.usable_bytes(step.framework), "xla", f"jaxlib {self.release.version}"
+        )
+        notes = self.card.notes + ((self.release.note,) if self.release.note else ())
+        if step.execution != "xla":
+            notes += (
+                f"this step runs op by op ({step.execution_reason}); the figures say what it would take compiled",
+            )
+        bounds = bounds_of(step, program, self.release)
+        estimate = assemble(step, program, target, bounds, seconds=time.monotonic() - started, notes=notes)
+        return replace(estimate, from_cache=cached)
+
+    def program_at(self, batch: int | None) -> tuple[Step, Program, bool]:
+        known = self.source.fingerprint(batch)
+        key = None if known is None else cache.key_of("step", known, self.description, self.release.version)
+        kept = None if key is None else cache.read(key)
+        if kept is not None:
+            return step_from_json(kept["step"]), program_from_json(kept["program"]), True
+        self.say(f"tracing the step at batch {batch}")
+        lowered = self.source.lower(batch)
+        self.say(f"compiling for {self.card.label} at batch {batch}")
+        before = self.oracle.compiled
+        program = self.oracle.compile(lowered, self.description)
+        if key is not None:
+            cache.write(key, {"step": step_to_json(lowered.step), "program": program_to_json(program)})
+        return lowered.step, program, self.oracle.compiled == before
+
+
+def require_compiled(step: Step, engine: EngineName) -> None:
+    """Op-by-op steps are sized by another engine, which is not built yet."""
+    if step.execution == "xla" or engine == "xla":
+        return
+    raise MissingError(
+        f"This step runs op by op ({step.execution_reason}), and its peak comes out of TensorFlow's executor and allocator; "
+        "this version of Legroom sizes compiled steps only.",
+        "Ask what it would take compiled with --engine xla, and train it so: jit_compile=True in compile() or @tf.function(jit_compile=True).",
+    )
+
+
+def require_batch(batch: int | None) -> int | None:
+    if batch is not None and batch < 1:
+        raise InputError(f"A batch has at least one example; received {batch}.", "Pass --batch 32, for example.")
+    return batch
+
+
+def estimate(  # noqa: PLR0913
+    model: Any,
+    batch: Any,
+    *,
+    gpu: str | None = None,
+    budget: str | int | None = None,
+    batch_size: int | None = None,
+    max_batch: bool = False,
+    engine: EngineName = "auto",
+    jit_compile: bool | Literal["auto"] | None = None,
+) -> Estimate:
+    """Predict the peak of one training step of a compiled Keras model, without running it and without the GPU.
+
+    `batch` is one batch: x, (x, y) or (x, y, sample_weight) of arrays (only their shapes are read), or a tf.data.Dataset of
+    batches. `batch_size` asks for another size than the batch has. `jit_compile` is what was given to `model.compile` if
+    Legroom cannot know it: on a machine without a GPU Keras turns "auto" into False.
+    """
+    from legroom.capture.factory import batch_tree
+    from legroom.capture.keras_fit import capture_model
+
+    card = choose_card(gpu, budget)
+    require_batch(batch_size)
+    source = LocalSource(capture_model(model, batch_tree(batch), raw_jit=jit_compile))
+    with Estimator(source, card, engine) as estimator:
+        found = estimator.at(batch_size)
+        return find_max_batch(estimator.at, found) if max_batch else found

@@ -1,0 +1,77 @@
+"""The largest batch that fits, found with few compilations.
+
+The peak is close to a straight line in the batch, but not always rising: XLA rematerialises when a card gets tight. So a
+batch counts as fitting only when it was compiled and fitted, and the search ends when one at most 3% larger (or by one
+example) was compiled and did not.
+"""
+
+from collections.abc import Callable
+from math import ceil, floor
+
+from legroom.errors import EngineError
+from legroom.records import Estimate
+
+MAX_COMPILATIONS = 6
+STEP = 1.03
+
+
+def find_max_batch(at: Callable[[int], Estimate], first: Estimate) -> Estimate:
+    """`first` with `max_batch` filled in; 0 when not even one example fits."""
+    if first.batch is None:
+        raise EngineError(
+            "The batch size of this step is not known, so no other can be tried.",
+            "Pass the batch as an argument of the step.",
+        )
+    known: dict[int, Estimate] = {first.batch: first}
+    for _ in range(MAX_COMPILATIONS):
+        batch = next_batch(known)
+        if batch is None:
+            break
+        known[batch] = at(batch)
+    return first.with_max_batch(max((batch for batch, estimate in known.items() if estimate.fits), default=0))
+
+
+def next_batch(known: dict[int, Estimate]) -> int | None:
+    """The batch to compile next, or None when the answer is settled."""
+    fitting = [batch for batch, estimate in known.items() if estimate.fits]
+    low = max(fitting, default=0)
+    high = min((batch for batch in known if batch > low), default=None)
+    if high is not None and high <= ceiling(low):
+        return None
+    guess = interpolate(known)
+    if high is None:
+        return max(guess, ceiling(low))
+    if guess <= low:
+        return ceiling(low)
+    if guess >= high:
+        return max(low + 1, floor(high / STEP))
+    if low and guess <= ceiling(low):
+        return ceiling(low)
+    return guess
+
+
+def ceiling(batch: int) -> int:
+    """The largest batch that counts as next to this one."""
+    return max(batch + 1, floor(batch * STEP))
+
+
+def interpolate(known: dict[int, Estimate]) -> int:
+    """Where the line through what is known meets the card's limit: the two points nearest to it, or one and what is fixed."""
+    limit = next(iter(known.values())).usable_bytes
+    near = sorted(known, key=lambda batch: abs(known[batch].high_bytes - limit))[:2]
+    if len(near) == 1:
+        batch = near[0]
+        fixed = fixed_bytes(known[batch])
+        slope = (known[batch].high_bytes - fixed) / batch
+        return max(1, floor((limit - fixed) / slope)) if slope > 0 else ceil(batch * 2)
+    one, two = sorted(near)
+    rise = known[two].high_bytes - known[one].high_bytes
+    if rise <= 0:
+        return two * 2 if known[two].fits else max(1, one // 2)
+    guess = one + (limit - known[one].high_bytes) * (two - one) / rise
+    return max(1, floor(guess))
+
+
+def fixed_bytes(estimate: Estimate) -> int:
+    """What does not grow with the batch."""
+    return sum(estimate.breakdown.get(name, 0) for name in ("weights", "optimizer", "gradients", "other"))

@@ -1,0 +1,141 @@
+"""Where lowered steps come from: a model in this process, or a script in a child process that has been stopped in its tracks."""
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Protocol
+
+from legroom import errors
+from legroom.records import Lowered, Step, Tensor
+
+OWN_SETTINGS = {"CUDA_VISIBLE_DEVICES": "-1", "JAX_PLATFORMS": "cpu"}  # nothing of a real GPU is touched
+
+
+class StepSource(Protocol):
+    """A captured step that can be lowered for any batch size."""
+
+    step: Step
+
+    def fingerprint(self, batch: int | None) -> str | None: ...
+
+    def lower(self, batch: int | None) -> Lowered: ...
+
+
+class LocalSource:
+    """A step of this process: `legroom.estimate(model, batch)`."""
+
+    def __init__(self, captured: Any) -> None:
+        self.captured = captured
+        self.step: Step = captured.step
+
+    def fingerprint(self, batch: int | None) -> str | None:
+        from legroom.capture.fingerprint import fingerprint
+        from legroom.capture.keras_fit import KerasStep
+
+        captured = self.resized(batch)
+        return fingerprint(captured) if isinstance(captured, KerasStep) else None
+
+    def lower(self, batch: int | None) -> Lowered:
+        from legroom.engines.xla.lower import lower
+
+        return lower(self.resized(batch))
+
+    def resized(self, batch: int | None) -> Any:
+        if batch is None or batch == self.captured.step.batch:
+            return self.captured
+        return self.captured.at_batch(batch)
+
+
+def step_to_json(step: Step) -> dict[str, Any]:
+    return asdict(step)
+
+
+def step_from_json(data: dict[str, Any]) -> Step:
+    parameters = tuple(Tensor(**{**row, "shape": tuple(row["shape"])}) for row in data["parameters"])
+    return Step(**{**data, "parameters": parameters, "layers": tuple(data["layers"]), "notes": tuple(data["notes"])})
+
+
+class ScriptSource:
+    """A script, run in a child process up to its first training step and held there until `close`."""
+
+    def __init__(self, target: str, arguments: Sequence[str] = ()) -> None:
+        self.folder = tempfile.TemporaryDirectory(prefix="legroom-")
+        to_child, self.requests = os.pipe()
+        self.answers, from_child = os.pipe()
+        command = [
+            sys.executable,
+            "-m",
+            "legroom.front.child",
+            str(to_child),
+            str(from_child),
+            self.folder.name,
+            target,
+            *arguments,
+        ]
+        env = {"TF_CPP_MIN_LOG_LEVEL": "2", **os.environ, **OWN_SETTINGS}
+        self.process = subprocess.Popen(command, pass_fds=(to_child, from_child), stdout=sys.stderr, env=env)
+        os.close(to_child)
+        os.close(from_child)
+        self.answers_file = os.fdopen(self.answers)
+        self.requests_file = os.fdopen(self.requests, "w")
+        self.step: Step = step_from_json(self.receive()["step"])
+
+    def __enter__(self) -> "ScriptSource":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def fingerprint(self, batch: int | None) -> str | None:
+        return self.ask({"do": "fingerprint", "batch": batch})["fingerprint"]  # type: ignore[no-any-return]
+
+    def lower(self, batch: int | None) -> Lowered:
+        answer = self.ask({"do": "lower", "batch": batch})
+        program = Path(answer["program"]).read_bytes()
+        return Lowered(step_from_json(answer["step"]), program, answer["format"])
+
+    def ask(self, request: dict[str, Any]) -> dict[str, Any]:
+        self.requests_file.write(json.dumps(request) + "\n")
+        self.requests_file.flush()
+        return self.receive()
+
+    def receive(self) -> dict[str, Any]:
+        line = self.answers_file.readline()
+        if not line:
+            code = self.process.wait()
+            self.close()
+            how = f"was killed by signal {-code}" if code < 0 else f"ended with exit code {code}"
+            hint = (
+                "A signal 9 means that the machine ran out of memory, 11 that a native library crashed."
+                if code < 0
+                else None
+            )
+            raise errors.InputError(f"The script's process {how} before it could be captured.", hint)
+        answer: dict[str, Any] = json.loads(line)
+        if "error" in answer:
+            kind = getattr(errors, answer["error"], errors.LegroomError)
+            self.close()
+            raise kind(answer["message"], answer["hint"])
+        return answer
+
+    def close(self) -> None:
+        """Let the script unwind (its `finally` blocks run); end it if it does not."""
+        for file in (self.requests_file, self.answers_file):
+            try:
+                file.close()
+            except OSError:
+                continue
+        try:
+            self.process.wait(timeout=20)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+        self.folder.cleanup()

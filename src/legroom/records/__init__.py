@@ -1,0 +1,23 @@
+"""The nouns that pass between the rooms: frozen, framework-free."""
+
+from legroom.records.estimate import CurvePoint, Estimate, LayerShare
+from legroom.records.program import CATEGORIES, Allocation, Buffer, Category, Instruction, Program
+from legroom.records.step import Execution, Framework, Lowered, Role, Step, Tensor
+
+__all__ = [
+    "CATEGORIES",
+    "Allocation",
+    "Buffer",
+    "Category",
+    "CurvePoint",
+    "Estimate",
+    "Execution",
+    "Framework",
+    "Instruction",
+    "LayerShare",
+    "Lowered",
+    "Program",
+    "Role",
+    "Step",
+    "Tensor",
+]

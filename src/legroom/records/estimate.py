@@ -1,0 +1,59 @@
+"""An Estimate: what a training step will take of a device, and whether it fits."""
+
+from dataclasses import dataclass, replace
+
+from legroom.records.program import Category
+from legroom.records.step import Execution, Framework
+
+
+@dataclass(frozen=True, slots=True)
+class LayerShare:
+    """What one layer holds at the step's fullest moment: its weights, their optimizer state, its activations and gradients."""
+
+    name: str
+    peak_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class CurvePoint:
+    """At one moment of the schedule: what runs, and what is held by category."""
+
+    moment: int
+    instruction: str
+    held_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """The answer of `legroom estimate`. `breakdown` (category → bytes) sums to `peak_bytes`, exactly; so do `layers`."""
+
+    engine: str
+    engine_version: str
+    framework: Framework
+    framework_version: str
+    execution: Execution
+    gpu: str
+    batch: int | None
+    peak_bytes: int
+    low_bytes: int
+    high_bytes: int
+    program_bytes: int
+    resident_bytes: int
+    usable_bytes: int
+    breakdown: dict[Category | str, int]
+    layers: tuple[LayerShare, ...]
+    curve: tuple[CurvePoint, ...] = ()
+    first_step_peak_bytes: int | None = None
+    max_batch: int | None = None
+    flops: int = 0
+    moved_bytes: int = 0
+    seconds: float = 0.0
+    from_cache: bool = False
+    notes: tuple[str, ...] = ()
+
+    @property
+    def fits(self) -> bool:
+        return self.high_bytes <= self.usable_bytes
+
+    def with_max_batch(self, max_batch: int | None) -> "Estimate":
+        return replace(self, max_batch=max_batch)

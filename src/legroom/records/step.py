@@ -1,0 +1,70 @@
+"""A Step: what is trained, as capture found it. Plain data; the live model stays with whoever captured it."""
+
+from dataclasses import dataclass
+from math import prod
+from typing import Literal
+
+Framework = Literal["tensorflow", "jax"]
+Execution = Literal["xla", "graph", "eager"]
+Role = Literal["weight", "state", "optimizer", "metric", "input", "other"]
+
+_DTYPE_BITS = {"bool": 8, "int4": 4, "uint4": 4, "float8_e4m3fn": 8, "float8_e5m2": 8}
+
+
+def dtype_bytes(dtype: str, elements: int) -> int:
+    """What `elements` of that dtype take; the width is the number at the end of its name (`bfloat16` → 2 bytes)."""
+    digits = "".join(c for c in dtype if c.isdigit())
+    bits = _DTYPE_BITS.get(dtype, int(digits) if digits else 0)
+    return (elements * bits + 7) // 8
+
+
+@dataclass(frozen=True, slots=True)
+class Tensor:
+    """One array that goes into the step: a leaf of the batch, or a variable."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+    role: Role = "input"
+    layer: str = ""
+
+    @property
+    def size_bytes(self) -> int:
+        return dtype_bytes(self.dtype, prod(self.shape))
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One training step, for one batch size, as it would run on the target.
+
+    `parameters` are the compiled program's own, in its order; `resident_bytes` is what stays on the device beside them.
+    """
+
+    framework: Framework
+    framework_version: str
+    keras_version: str
+    source: str
+    execution: Execution
+    execution_reason: str
+    batch: int | None
+    parameters: tuple[Tensor, ...]
+    layers: tuple[str, ...] = ()
+    optimizer: str | None = None
+    policy: str = "float32"
+    resident_bytes: int = 0
+    resident_reason: str = ""
+    location: str | None = None
+    notes: tuple[str, ...] = ()
+
+    def sum_bytes(self, role: Role) -> int:
+        """The bytes of all parameters in that role."""
+        return sum(tensor.size_bytes for tensor in self.parameters if tensor.role == role)
+
+
+@dataclass(frozen=True, slots=True)
+class Lowered:
+    """A Step as the compiler takes it: serialized StableHLO (from JAX) or an HLO module (from TensorFlow)."""
+
+    step: Step
+    program: bytes
+    format: Literal["stablehlo", "hlo"]

@@ -1,0 +1,1 @@
+"""What Legroom found, as data for programs and as text for people."""

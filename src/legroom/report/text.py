@@ -1,0 +1,109 @@
+"""An Estimate for people: a verdict, a bar by category, the layers that hold most."""
+
+from rich.console import Group, RenderableType
+from rich.markup import escape
+from rich.table import Table
+from rich.text import Text
+
+from legroom.records import Estimate
+from legroom.units import format_bytes
+
+BAR_WIDTH = 48
+TOP_LAYERS = 10
+COLOURS = {
+    "weights": "blue",
+    "optimizer": "cyan",
+    "gradients": "magenta",
+    "activations": "yellow",
+    "inputs": "green",
+    "workspace": "red",
+    "other": "white",
+    "fragmentation": "bright_black",
+    "resident": "bright_green",
+}
+SAID = {"other": "constants, metrics", "resident": "beside the program", "optimizer": "optimizer state"}
+
+
+def estimate_text(estimate: Estimate) -> RenderableType:
+    """The whole answer, ready to print."""
+    parts: list[RenderableType] = [
+        verdict(estimate),
+        Text(),
+        category_bar(estimate),
+        category_table(estimate),
+        Text(),
+        layer_table(estimate),
+    ]
+    if estimate.first_step_peak_bytes is None:
+        parts.append(
+            Text(
+                "The first step may take more while it tries algorithms; that is not known without the card, and does no harm.",
+                style="dim",
+            )
+        )
+    parts += [Text(f"note: {note}", style="dim") for note in estimate.notes]
+    return Group(*parts)
+
+
+def verdict(estimate: Estimate) -> Text:
+    batch = "" if estimate.batch is None else f"Batch {estimate.batch} "
+    text = Text(f"{batch}needs {format_bytes(estimate.peak_bytes)} at its peak")
+    text.append(f" (between {format_bytes(estimate.low_bytes)} and {format_bytes(estimate.high_bytes)})", style="dim")
+    name = {"tensorflow": "TensorFlow", "jax": "JAX"}[estimate.framework]
+    usable = format_bytes(estimate.usable_bytes)
+    difference = estimate.usable_bytes - estimate.high_bytes
+    if estimate.fits:
+        text.append("\nIt fits", style="bold green")
+        text.append(
+            f" into the {usable} that {name} can use of {estimate.gpu}, with {format_bytes(difference)} to spare."
+        )
+    elif estimate.peak_bytes <= estimate.usable_bytes:
+        text.append("\nIt may not fit", style="bold yellow")
+        text.append(
+            f" into the {usable} that {name} can use of {estimate.gpu}: its upper bound is {format_bytes(-difference)} over."
+        )
+    else:
+        text.append("\nIt does not fit", style="bold red")
+        over = estimate.peak_bytes - estimate.usable_bytes
+        text.append(f" into the {usable} that {name} can use of {estimate.gpu}: {format_bytes(over)} too much.")
+    if estimate.max_batch is not None:
+        text.append("\nThe largest batch that fits is ")
+        text.append(str(estimate.max_batch), style="bold")
+        text.append("." if estimate.max_batch else ": not even one example fits.")
+    return text
+
+
+def category_bar(estimate: Estimate) -> Text:
+    """One line in which each category has its share."""
+    bar = Text()
+    shown = [(name, size) for name, size in estimate.breakdown.items() if size > 0]
+    for name, size in shown:
+        width = round(BAR_WIDTH * size / max(1, estimate.peak_bytes))
+        bar.append("█" * width, style=COLOURS.get(name, "white"))
+    return bar
+
+
+def category_table(estimate: Estimate) -> Table:
+    table = Table.grid(padding=(0, 2))
+    table.add_column()
+    table.add_column(justify="right")
+    table.add_column(justify="right", style="dim")
+    for name, size in sorted(estimate.breakdown.items(), key=lambda item: -item[1]):
+        if size > 0:
+            label = Text("■ ", style=COLOURS.get(name, "white")).append(SAID.get(name, name), style="default")
+            table.add_row(label, format_bytes(size), share(size, estimate.peak_bytes))
+    return table
+
+
+def layer_table(estimate: Estimate) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 2, 0, 0))
+    table.add_column(f"held at the peak by layer ({min(TOP_LAYERS, len(estimate.layers))} of {len(estimate.layers)})")
+    table.add_column("bytes", justify="right")
+    table.add_column("share", justify="right")
+    for layer in estimate.layers[:TOP_LAYERS]:
+        table.add_row(escape(layer.name), format_bytes(layer.peak_bytes), share(layer.peak_bytes, estimate.peak_bytes))
+    return table
+
+
+def share(part: int, whole: int) -> str:
+    return f"{100 * part / max(1, whole):.1f}%"

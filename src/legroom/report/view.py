@@ -1,0 +1,41 @@
+"""An Estimate as the JSON that every verb speaks: integers of bytes in keys that end in `_bytes`."""
+
+from typing import Any
+
+from legroom.records import Estimate
+
+SCHEMA = 1
+
+
+def estimate_view(estimate: Estimate) -> dict[str, Any]:
+    """The whole answer as plain data."""
+    return {
+        "schema": SCHEMA,
+        "engine": estimate.engine,
+        "engine_version": estimate.engine_version,
+        "framework": estimate.framework,
+        "framework_version": estimate.framework_version,
+        "execution": estimate.execution,
+        "gpu": estimate.gpu,
+        "batch": estimate.batch,
+        "peak_bytes": estimate.peak_bytes,
+        "low_bytes": estimate.low_bytes,
+        "high_bytes": estimate.high_bytes,
+        "first_step_peak_bytes": estimate.first_step_peak_bytes,
+        "program_bytes": estimate.program_bytes,
+        "resident_bytes": estimate.resident_bytes,
+        "usable_bytes": estimate.usable_bytes,
+        "fits": estimate.fits,
+        "max_batch": estimate.max_batch,
+        "breakdown": {f"{name}_bytes": size for name, size in estimate.breakdown.items()},
+        "layers": [{"name": layer.name, "peak_bytes": layer.peak_bytes} for layer in estimate.layers],
+        "curve": [
+            {"moment": point.moment, "instruction": point.instruction, "held_bytes": point.held_bytes}
+            for point in estimate.curve
+        ],
+        "flops": estimate.flops,
+        "moved_bytes": estimate.moved_bytes,
+        "from_cache": estimate.from_cache,
+        "notes": list(estimate.notes),
+        "seconds": round(estimate.seconds, 3),
+    }
