@@ -1,6 +1,7 @@
 """Bytes as people write and read them. The only place where a size becomes text or text a size."""
 
 import re
+from decimal import Decimal
 
 from legroom.errors import InputError
 
@@ -28,9 +29,9 @@ def parse_bytes(text: str | int) -> int:
             raise InputError(
                 f"Cannot read {text!r} as a size of memory.", "Write it as 8GiB, 7.5G, 900MiB, or a number of bytes."
             )
-        size_bytes = int(float(match["number"].replace("_", "").replace(",", "")) * factor)
-    if size_bytes <= 0:
-        raise InputError(f"A size of memory must be positive; received {text!r}.", "Write it as 8GiB, for example.")
+        size_bytes = int(Decimal(match["number"].replace("_", "").replace(",", "")) * factor)
+    if not 0 < size_bytes < 2**63:
+        raise InputError(f"{text!r} is no size that memory can have.", "Write it as 8GiB, for example.")
     return size_bytes
 
 

@@ -5,7 +5,7 @@ import os
 import sys
 from typing import Any
 
-from legroom.capture.batch import specs_of, specs_of_dataset
+from legroom.capture.batch import iter_specs, specs_of, specs_of_dataset
 from legroom.capture.keras_fit import KerasStep, capture_model, is_dataset
 from legroom.capture.script import first_line, user_frames
 from legroom.errors import InputError, LegroomError
@@ -49,5 +49,14 @@ def capture_pair(made: Any, target: str) -> KerasStep:
 
 def batch_tree(batch: Any) -> Any:
     """One batch, given as arrays or as a dataset of batches, as the tuple of specs that a train step takes."""
+    if isinstance(batch, bool | int | float | str):
+        raise InputError(
+            f"Expected one batch of arrays, received {batch!r}.",
+            "Pass what one training step gets: (x, y); numpy.empty arrays will do, only their shapes are read.",
+        )
     tree = specs_of_dataset(batch) if is_dataset(batch) else specs_of(batch)
+    if not any(True for _ in iter_specs(tree)):
+        raise InputError(
+            "The batch holds no arrays.", "Pass what one training step gets: x, (x, y) or (x, y, weights)."
+        )
     return tree if isinstance(tree, tuple) else (tree,)

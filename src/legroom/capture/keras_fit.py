@@ -1,9 +1,10 @@
 """A Keras model and its batch, captured from `fit`, `train_on_batch` or `legroom.estimate(model, batch)`.
 
 Private names used, tested with Keras 3.15.1: `Trainer._symbolic_build`, `Trainer._flatten_layers`,
-`keras.src.trainers.trainer.model_supports_jit`. Nothing is trained: the model and its optimizer are only built.
+`keras.src.trainers.trainer.model_supports_jit`, `keras.src.backend.tensorflow.rnn._do_…_arguments_support_cudnn`. Nothing is trained: the model and its optimizer are only built.
 """
 
+import importlib
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -37,7 +38,10 @@ class KerasStep:
 
     def at_batch(self, batch: int) -> "KerasStep":
         """The same step for another batch size."""
-        return replace(self, data=with_batch(self.data, batch), step=replace(self.step, batch=batch))
+        data = with_batch(self.data, batch)
+        require_static(data)
+        build(self.model, data)
+        return replace(self, data=data, step=replace(self.step, batch=batch))
 
 
 def framework_of_keras() -> Framework:
@@ -143,14 +147,33 @@ def execution_on_target(model: Any, framework: Framework, raw_jit: Any) -> tuple
         and raw_jit in (None, "auto")
     ):
         return "graph", 'jit_compile="auto" is False under a distribution strategy'
+    names = [layer.name for layer in model._flatten_layers() if not layer.supports_jit or needs_cudnn(layer, framework)]
+    if names:
+        return "graph", f"not compiled: {', '.join(names[:3])} cannot be"
     if not model_supports_jit(model):
-        names = [layer.name for layer in model._flatten_layers() if not layer.supports_jit][:3]
-        return "graph", "not compiled: " + (", ".join(names) + " cannot be" if names else "op determinism is on")
+        return "graph", "not compiled: op determinism is on"
     if raw_jit is True or (raw_jit is None and model.jit_compile):
         return "xla", "jit_compile=True"
     if raw_jit is None and gpu_visible():
         return "graph", "jit_compile=False"
     return "xla", 'jit_compile="auto" is True on a GPU'
+
+
+def needs_cudnn(layer: Any, framework: Framework) -> bool:
+    """Whether Keras on TensorFlow would run this RNN layer through cuDNN where there is a GPU; XLA cannot compile that."""
+    import keras
+
+    if framework != "tensorflow" or not isinstance(layer, keras.layers.LSTM | keras.layers.GRU):
+        return False
+    rnn = importlib.import_module("keras.src.backend.tensorflow.rnn")
+    cell = layer.cell
+    settings = {"activation": cell.activation, "recurrent_activation": cell.recurrent_activation}
+    settings |= {"unroll": layer.unroll, "use_bias": cell.use_bias}
+    if isinstance(layer, keras.layers.GRU):
+        fitting = rnn._do_gru_arguments_support_cudnn(**settings, reset_after=cell.reset_after)
+    else:
+        fitting = rnn._do_lstm_arguments_support_cudnn(**settings)
+    return bool(fitting) and layer.use_cudnn in (True, "auto")
 
 
 def gpu_visible() -> bool:

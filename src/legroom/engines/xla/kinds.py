@@ -38,6 +38,11 @@ def is_backward(op_name: str) -> bool:
     return "transpose(" in op_name or "gradient_tape/" in op_name or op_name.startswith("gradients/")
 
 
+def _is_of_the_compiler(op_name: str) -> bool:
+    """Whether no operation of the framework gave it its name: none, a parameter's, or that of a sum of gradients."""
+    return not op_name or op_name == "XLA_Args" or op_name.endswith("]") or op_name.startswith("AddN")
+
+
 def _position(index: str) -> int:
     """`{3}` → 3: which element of a tuple."""
     return int(index.strip("{}").split(",")[0] or 0)
@@ -53,7 +58,6 @@ class Kinds:
         self._names = LayerNames(step.layers, op_names)
         self._callers = {name: i for c in module.computations.values() for i in c.instructions for name in i.called}
         self._layers: dict[str, str] = {}
-        self._of_parameter: dict[str, bool] = {}
         self._parameters = {i.name: number for number, i in module.entry.parameters.items()}
         weights = [t for t in step.parameters if t.role == "weight"]
         self._weight_shapes = {fold(t.shape) for t in weights}
@@ -61,6 +65,7 @@ class Kinds:
         self._results = self._find_results()
         self._pending: set[str] = set()
         self._gradients = self._find_gradients()
+        self._find_layers()
 
     def category_of(self, value: Value) -> Category:
         """What a temporary value is for."""
@@ -89,10 +94,7 @@ class Kinds:
 
     def layer_of(self, name: str) -> str:
         """The layer that an instruction works for; "" for none."""
-        if name not in self._layers:
-            self._layers[name] = ""
-            self._layers[name] = self._find_layer(name)
-        return self._layers[name]
+        return self._layers.get(name, "")
 
     def op_name_of(self, instruction: HloInstruction) -> str:
         """An instruction's own name in the framework, else that of what it fuses."""
@@ -102,19 +104,27 @@ class Kinds:
         home = self._module.homes.get(name)
         return home.by_name[name] if home is not None else None
 
-    def _find_layer(self, name: str) -> str:
-        if name in self._parameters:
-            return self.parameter_layer(self._parameters[name])
-        home = self._module.homes.get(name)
-        if home is None:
-            return ""
-        instruction = home.by_name[name]
+    def _find_layers(self) -> None:
+        """Callers before what they call, and makers before users: each may give its layer to the next."""
+        todo = [self._module.entry]
+        seen = {self._module.entry.name}
+        while todo:
+            computation = todo.pop()
+            for instruction in computation.instructions:
+                self._layers[instruction.name] = self._find_layer(computation, instruction)
+                if instruction.opcode in _CONTROL | {"call"}:
+                    todo += [self._module.computations[name] for name in instruction.called if name not in seen]
+                    seen.update(instruction.called)
+
+    def _find_layer(self, home: HloComputation, instruction: HloInstruction) -> str:
+        if instruction.name in self._parameters:
+            return self.parameter_layer(self._parameters[instruction.name])
         layer = self._names.find(instruction.op_name) or self._fused_layer(instruction)
         if layer:
             return layer
-        if instruction.opcode in {"parameter", "tuple"} and not home.is_entry and home.name in self._callers:
+        if instruction.opcode in {"parameter", "tuple"} and home.name in self._callers:
             return self.layer_of(self._callers[home.name].name)
-        if "/" not in instruction.op_name:
+        if _is_of_the_compiler(instruction.op_name):
             return next((layer for layer in map(self.layer_of, instruction.operands) if layer), "")
         return ""
 
@@ -240,7 +250,7 @@ class Kinds:
     def _may_be_gradient(self, instruction: HloInstruction, shapes: list[Shape], is_direct: bool) -> bool:
         if instruction.opcode in {"parameter", "constant"} or self._is_update(instruction):
             return False
-        if not instruction.operands or self._is_of_parameter(instruction.name):
+        if not instruction.operands or self._is_of_parameter(instruction):
             return False
         op_name = self.op_name_of(instruction)
         if not is_backward(op_name) and ("jvp(" in op_name or self._names.find(op_name)):
@@ -251,15 +261,12 @@ class Kinds:
             return False
         return any(shape.elements in self._weight_elements or self._is_split(shape) for shape in shapes)
 
-    def _is_of_parameter(self, name: str) -> bool:
+    def _is_of_parameter(self, instruction: HloInstruction) -> bool:
         """Whether it is made of one of the step's parameters alone: a weight in another layout or precision."""
-        if name not in self._of_parameter:
-            instruction = self._module.homes[name].by_name[name]
-            is_copy = instruction.opcode in _PASSING | _RENAMING and len(instruction.operands) == 1
-            self._of_parameter[name] = name in self._parameters or (
-                is_copy and self._is_of_parameter(instruction.operands[0])
-            )
-        return self._of_parameter[name]
+        home = self._module.homes[instruction.name]
+        while len(instruction.operands) == 1 and instruction.opcode in _PASSING | _RENAMING:
+            instruction = home.by_name[instruction.operands[0]]
+        return instruction.name in self._parameters
 
     def _is_split(self, shape: Shape) -> bool:
         """Whether it is a weight's gradient in parts, as a matrix product leaves it that was split along what it sums over."""

@@ -1,0 +1,161 @@
+"""Scripts of users, run in a child process up to their first training step."""
+
+import textwrap
+
+import pytest
+
+from legroom.errors import InputError, MissingError
+from legroom.front.source import ScriptSource
+
+pytestmark = pytest.mark.tensorflow
+
+MODEL = """
+import numpy as np, keras
+from keras import layers
+model = keras.Sequential([keras.Input((6,)), layers.Dense(3, name="first"), layers.Dense(2)])
+model.compile("adam", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+x, y = np.zeros((64, 6), "float32"), np.zeros((64,), "int32")
+"""
+
+
+@pytest.fixture
+def script(tmp_path):
+    def write(text):
+        path = tmp_path / "train.py"
+        path.write_text(textwrap.dedent(text))
+        return str(path)
+
+    return write
+
+
+def test_a_script_is_held_at_fit_and_its_finally_blocks_run(script, tmp_path):
+    path = script(
+        MODEL
+        + f"""
+try:
+    model.fit(x, y, batch_size=16)
+finally:
+    open({str(tmp_path / "cleaned")!r}, "w").write(str(int(model.optimizer.iterations)))
+open({str(tmp_path / "went-on")!r}, "w")
+"""
+    )
+    with ScriptSource(path) as source:
+        assert (source.step.source, source.step.batch, source.step.execution) == ("fit", 16, "xla")
+        assert not (tmp_path / "cleaned").exists()
+    assert (tmp_path / "cleaned").read_text() == "0"
+    assert not (tmp_path / "went-on").exists()
+
+
+def test_a_script_that_swallows_everything_is_ended_all_the_same(script):
+    path = script(
+        MODEL
+        + """
+while True:
+    try:
+        model.train_on_batch(x, y)
+    except:
+        pass
+"""
+    )
+    with ScriptSource(path) as source:
+        assert source.step.source == "train_on_batch"
+    assert source.process.returncode == 0
+
+
+def test_arguments_and_name_reach_the_script(script):
+    path = script(
+        """
+        import sys
+        if __name__ == "__main__":
+            raise ValueError(" ".join(sys.argv[1:]))
+        """
+    )
+    with pytest.raises(InputError, match="ValueError before it trained: --fast 3"):
+        ScriptSource(path, ["--fast", "3"])
+
+
+def test_what_it_raises_is_shown_with_its_line(script):
+    with pytest.raises(InputError, match=r"train\.py:3 in <module>: table\['x'\]"):
+        ScriptSource(script("\ntable = {}\ntable['x']\n"))
+
+
+def test_a_script_that_never_trains(script):
+    with pytest.raises(InputError, match="ended without training"):
+        ScriptSource(script("print('hello')"))
+
+
+def test_a_script_that_exits(script):
+    with pytest.raises(InputError, match=r"sys\.exit\(4\) before it trained"):
+        ScriptSource(script("import sys; sys.exit(4)"))
+
+
+def test_a_script_that_dies(script):
+    with pytest.raises(InputError, match="killed by signal 9"):
+        ScriptSource(script("import os; os.kill(os.getpid(), 9)"))
+
+
+def test_a_script_with_a_syntax_error(script):
+    with pytest.raises(InputError, match="SyntaxError"):
+        ScriptSource(script("def broken(:\n"))
+
+
+def test_a_plain_tf_function_step_is_captured_and_not_run(script):
+    path = script(
+        """
+        import numpy as np, tensorflow as tf
+        model = tf.keras.Sequential([tf.keras.Input((6,)), tf.keras.layers.Dense(3, name="first")])
+        optimizer = tf.keras.optimizers.Adam()
+
+        @tf.function
+        def scale(x):
+            return x * 2
+
+        @tf.function
+        def train_step(x, y):
+            with tf.GradientTape() as tape:
+                loss = tf.reduce_mean((model(x) - y) ** 2)
+            gradients = tape.gradient(loss, model.trainable_variables)
+            optimizer.apply_gradients(zip(gradients, model.trainable_variables))
+            return loss
+
+        x = scale(np.ones((12, 6), "float32"))
+        assert x[0, 0] == 2
+        train_step(x, np.ones((12, 3), "float32"))
+        raise SystemError("trained")
+        """
+    )
+    with ScriptSource(path) as source:
+        assert (source.step.batch, source.step.execution) == (12, "graph")
+        lowered = source.lower(24)
+    roles = [tensor.role for tensor in lowered.step.parameters]
+    assert lowered.step.batch == 24
+    assert [t.shape for t in lowered.step.parameters if t.role == "input"] == [(24, 6), (24, 3)]
+    assert roles.count("weight") == 2
+    assert [t.layer for t in lowered.step.parameters if t.role == "optimizer"].count("first") == 4
+
+
+def test_eager_training_is_refused_rather_than_done(script):
+    path = script(
+        """
+        import tensorflow as tf
+        v = tf.Variable(1.0)
+        with tf.GradientTape() as tape:
+            loss = v * v
+        tape.gradient(loss, v)
+        """
+    )
+    with pytest.raises(MissingError, match="trains eagerly"):
+        ScriptSource(path)
+
+
+def test_huge_random_inputs_take_no_memory(script):
+    path = script(
+        """
+        import resource, tensorflow as tf
+        x = tf.random.normal((256, 1024, 1024, 3))
+        assert x.shape == (256, 1024, 1024, 3)
+        raise ValueError(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss < 2 * 2**20)
+        """
+    )
+    with pytest.raises(InputError, match="ValueError before it trained: True"):
+        ScriptSource(path)

@@ -1,0 +1,61 @@
+"""The search, on made-up cards: no compiler is asked here."""
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from legroom.front.max_batch import MAX_COMPILATIONS, ceiling, find_max_batch
+from legroom.records import Estimate
+
+
+def made_up(batch, peak, limit, fixed=0):
+    return Estimate(
+        engine="xla", engine_version="", framework="jax", framework_version="", execution="xla", gpu="", batch=batch,
+        peak_bytes=peak, low_bytes=peak, high_bytes=peak, program_bytes=peak, resident_bytes=0, usable_bytes=limit,
+        breakdown={"weights": fixed}, layers=(),
+    )  # fmt: skip
+
+
+class Card:
+    """Answers from a formula and remembers what it was asked."""
+
+    def __init__(self, peak_of, limit, fixed=0):
+        self.peak_of, self.limit, self.fixed, self.asked = peak_of, limit, fixed, {}
+
+    def at(self, batch):
+        assert batch >= 1
+        assert batch not in self.asked, "asked twice"
+        self.asked[batch] = made_up(batch, self.peak_of(batch), self.limit, self.fixed)
+        return self.asked[batch]
+
+    def search(self, start):
+        return find_max_batch(self.at, self.at(start)).max_batch
+
+
+@given(
+    start=st.integers(1, 4096), fixed=st.integers(0, 10**9), slope=st.integers(1, 10**7), room=st.integers(10, 10**11),
+    hidden=st.integers(0, 10**8),
+)  # fmt: skip
+@settings(max_examples=400)
+def test_on_a_straight_line_it_ends_next_to_the_limit(start, fixed, slope, room, hidden):
+    card = Card(lambda batch: fixed + hidden + slope * batch, fixed + hidden + room, fixed)
+    found = card.search(start)
+    fits = {batch for batch, estimate in card.asked.items() if estimate.fits}
+    assert len(card.asked) <= 1 + MAX_COMPILATIONS
+    assert found == max(fits, default=0)
+    assert any(found < batch <= ceiling(found) for batch in card.asked if batch not in fits)
+
+
+def test_it_says_zero_when_not_even_one_example_fits():
+    assert Card(lambda batch: 10**9 + batch, 10**8).search(64) == 0
+
+
+def test_a_dip_in_the_curve_does_not_make_it_claim_what_was_not_compiled():
+    peaks = {128: 775, 144: 728, 160: 729, 176: 714, 192: 778, 224: 908, 256: 1293}
+    card = Card(lambda batch: peaks[min(peaks, key=lambda known: abs(known - batch))], 780)
+    found = card.search(128)
+    assert card.asked[found].fits
+    assert len(card.asked) <= 1 + MAX_COMPILATIONS
+
+
+def test_ceiling_is_three_percent_or_one_example():
+    assert [ceiling(batch) for batch in (0, 1, 33, 34, 100, 1000)] == [1, 2, 34, 35, 103, 1030]
