@@ -85,13 +85,13 @@ def compare(row: dict[str, Any], guess: dict[str, Any]) -> dict[str, Any]:
 
 def table(compared: list[dict[str, Any]]) -> str:
     lines = [
-        "| set | backend | model | batch | policy | real MiB | said MiB | error | high MiB | covers |",
-        "|---|---|---|---|---|---|---|---|---|---|",
+        "| set | backend | model | batch | policy | real MiB | said MiB | error | high MiB | covers | curve |",
+        "|---|---|---|---|---|---|---|---|---|---|---|",
     ]
     for row in compared:
         cells = [row["set"], row["backend"], row["model"], row["batch"], row["policy"].replace("mixed_", "")]
         cells += [f"{row['truth'] / MIB:,.0f}", f"{row['said'] / MIB:,.0f}", f"{100 * row['error']:+.1f}%"]
-        cells += [f"{row['high'] / MIB:,.0f}", "yes" if row["covered"] else "**no**"]
+        cells += [f"{row['high'] / MIB:,.0f}", "yes" if row["covered"] else "**no**", f"{-100 * row['curve_gap']:.2f}%"]
         lines.append("| " + " | ".join(map(str, cells)) + " |")
     return "\n".join(lines)
 

@@ -126,7 +126,7 @@ def test_a_plain_tf_function_step_is_captured_and_not_run(script):
     )
     with ScriptSource(path) as source:
         assert (source.step.batch, source.step.execution) == (12, "graph")
-        lowered = source.lower(24)
+        lowered = source.lower(24, (7, 5))
     roles = [tensor.role for tensor in lowered.step.parameters]
     assert lowered.step.batch == 24
     assert [t.shape for t in lowered.step.parameters if t.role == "input"] == [(24, 6), (24, 3)]

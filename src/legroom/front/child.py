@@ -56,7 +56,8 @@ def answer(source: LocalSource, request: dict[str, Any], folder: Path) -> dict[s
     if request["do"] == "fingerprint":
         return {"fingerprint": source.fingerprint(batch)}
     if request["do"] == "lower":
-        lowered = source.lower(batch)
+        major, minor = request["capability"]
+        lowered = source.lower(batch, (major, minor))
         path = folder / f"program-{batch}"
         path.write_bytes(lowered.program)
         return {"step": step_to_json(lowered.step), "program": str(path), "format": lowered.format}

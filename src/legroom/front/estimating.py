@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from legroom.engines.xla import cache
 from legroom.engines.xla.bounds import bounds_of
-from legroom.engines.xla.client import LIMIT_SECONDS, Oracle
+from legroom.engines.xla.client import LIMIT_SECONDS, OPTIONS, Oracle
 from legroom.engines.xla.codec import program_from_json, program_to_json
 from legroom.engines.xla.releases import release_for
 from legroom.errors import InputError, MissingError
@@ -72,15 +72,15 @@ class Estimator:
 
     def program_at(self, batch: int | None) -> tuple[Step, Program, bool]:
         known = self.source.fingerprint(batch)
-        key = None if known is None else cache.key_of("step", known, self.description, self.release.version)
+        key = None if known is None else cache.key_of("step", known, self.description, self.release.version, OPTIONS)
         kept = None if key is None else cache.read(key)
         if kept is not None:
             return step_from_json(kept["step"]), program_from_json(kept["program"]), True
         self.say(f"tracing the step at batch {batch}")
-        lowered = self.source.lower(batch)
+        lowered = self.source.lower(batch, self.card.gpu.compute_capability)
         self.say(f"compiling for {self.card.label} at batch {batch}")
         before = self.oracle.compiled
-        program = self.oracle.compile(lowered, self.description)
+        program = self.oracle.compile(lowered, self.card.gpu)
         if key is not None:
             cache.write(key, {"step": step_to_json(lowered.step), "program": program_to_json(program)})
         return lowered.step, program, self.oracle.compiled == before

@@ -17,6 +17,9 @@ from legroom.records import Lowered, Step, Tensor
 OWN_SETTINGS = {"CUDA_VISIBLE_DEVICES": "-1", "JAX_PLATFORMS": "cpu"}  # nothing of a real GPU is touched
 
 
+Capability = tuple[int, int]  # a card's compute capability: what the frameworks ask it for while they trace
+
+
 class StepSource(Protocol):
     """A captured step that can be lowered for any batch size."""
 
@@ -24,7 +27,7 @@ class StepSource(Protocol):
 
     def fingerprint(self, batch: int | None) -> str | None: ...
 
-    def lower(self, batch: int | None) -> Lowered: ...
+    def lower(self, batch: int | None, capability: Capability) -> Lowered: ...
 
 
 class LocalSource:
@@ -41,10 +44,10 @@ class LocalSource:
         captured = self.resized(batch)
         return fingerprint(captured) if isinstance(captured, KerasStep) else None
 
-    def lower(self, batch: int | None) -> Lowered:
+    def lower(self, batch: int | None, capability: Capability) -> Lowered:
         from legroom.engines.xla.lower import lower
 
-        return lower(self.resized(batch))
+        return lower(self.resized(batch), capability)
 
     def resized(self, batch: int | None) -> Any:
         if batch is None or batch == self.captured.step.batch:
@@ -97,8 +100,8 @@ class ScriptSource:
     def fingerprint(self, batch: int | None) -> str | None:
         return self.ask({"do": "fingerprint", "batch": batch})["fingerprint"]  # type: ignore[no-any-return]
 
-    def lower(self, batch: int | None) -> Lowered:
-        answer = self.ask({"do": "lower", "batch": batch})
+    def lower(self, batch: int | None, capability: Capability) -> Lowered:
+        answer = self.ask({"do": "lower", "batch": batch, "capability": capability})
         program = Path(answer["program"]).read_bytes()
         return Lowered(step_from_json(answer["step"]), program, answer["format"])
 

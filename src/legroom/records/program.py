@@ -9,7 +9,7 @@ CATEGORIES: tuple[Category, ...] = ("weights", "optimizer", "gradients", "activa
 
 @dataclass(frozen=True, slots=True)
 class Instruction:
-    """One line of the schedule: what runs at that moment, and for which layer."""
+    """One line of the schedule: what runs at that moment, and for which layer. A library call's opcode is its target's name."""
 
     name: str
     opcode: str

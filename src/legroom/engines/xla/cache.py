@@ -13,7 +13,7 @@ from typing import Any
 
 import platformdirs
 
-SCHEMA = 1
+SCHEMA = 2
 
 
 def folder() -> Path:

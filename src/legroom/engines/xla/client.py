@@ -15,16 +15,23 @@ from typing import Any
 
 from legroom.engines.xla import cache
 from legroom.engines.xla.codec import program_from_json, program_to_json
+from legroom.engines.xla.convolutions import read_questions, write_results
 from legroom.engines.xla.environment import Environment
 from legroom.engines.xla.releases import Release
 from legroom.engines.xla.schedule import load_dump, read_program
 from legroom.errors import EngineError
+from legroom.gpus import Gpu, target_description
 from legroom.records import Lowered, Program
 
 WORKER = Path(__file__).with_name("worker.py")
 LIMIT_SECONDS = 900.0
 GRACE_SECONDS = 30.0
 START_SECONDS = 120.0
+
+Options = tuple[tuple[str, Any], ...]
+# Matrix products go to cuBLAS: without a card to try on, XLA would keep Triton's default configuration, which takes up to
+# 30% less or more than what is chosen on one, and fails to compile some programs (docs/accuracy.md).
+OPTIONS: Options = (("xla_gpu_enable_triton_gemm", False),)
 
 
 class Oracle:
@@ -34,7 +41,6 @@ class Oracle:
         self.release = release
         self.environment = Environment(release.version)
         self.limit_seconds = limit_seconds
-        self.asked = 0
         self.compiled = 0
         self.process: subprocess.Popen[str] | None = None
 
@@ -52,41 +58,56 @@ class Oracle:
         self.process.wait()
         self.process = None
 
-    def compile(self, lowered: Lowered, target: str, options: tuple[tuple[str, Any], ...] = ()) -> Program:
-        """The program as the compiler would lay it out in the target's memory."""
+    def compile(self, lowered: Lowered, gpu: Gpu) -> Program:
+        """The program as the compiler would lay it out in the card's memory."""
+        target = target_description(gpu)
         roles = [asdict(tensor) for tensor in lowered.step.parameters]
         key = cache.key_of(
-            lowered.program, lowered.format, target, self.release.version, options, roles, lowered.step.layers
+            lowered.program, lowered.format, target, self.release.version, OPTIONS, roles, lowered.step.layers
         )
         kept = cache.read(key)
         if kept is not None:
             return program_from_json(kept)
-        program = self.ask(lowered, target, options)
+        program = self.ask(lowered, gpu)
         cache.write(key, program_to_json(program))
         return program
 
-    def ask(self, lowered: Lowered, target: str, options: tuple[tuple[str, Any], ...]) -> Program:
-        worker = self.start()
-        self.asked += 1
-        self.compiled += 1
+    def ask(self, lowered: Lowered, gpu: Gpu) -> Program:
+        """Compile it, and once more with workspaces for its convolutions if it has any."""
         with tempfile.TemporaryDirectory(prefix="legroom-") as name:
             folder = Path(name)
             (folder / "program").write_bytes(lowered.program)
-            request = {
-                "id": self.asked,
-                "program": str(folder / "program"),
-                "format": lowered.format,
-                "target": target,
-                "options": options,
-                "dump": str(folder / "dump"),
-                "log": str(folder / "log"),
-                "limit_seconds": self.limit_seconds,
-            }
-            self.send(worker, request)
-            answer = self.receive(worker, self.limit_seconds + GRACE_SECONDS)
-            if answer["status"] != "ok":
-                raise EngineError(*explain_failure(answer, folder / "log", self.limit_seconds))
-            return read_program(load_dump(folder / "dump"), lowered.step)
+            log = self.run(folder, "first", lowered.format, gpu, OPTIONS)
+            dump = folder / "first"
+            results = write_results(read_questions(log), gpu)
+            if results is not None:
+                (folder / "results.pbtxt").write_text(results)
+                options = (*OPTIONS, ("xla_gpu_load_autotune_results_from", str(folder / "results.pbtxt")))
+                self.run(folder, "second", lowered.format, gpu, options)
+                dump = folder / "second"
+            return read_program(load_dump(dump), lowered.step)
+
+    def run(self, folder: Path, name: str, form: str, gpu: Gpu, options: Options) -> str:
+        """One compilation; its dump goes to `folder/name`. Returns what the compiler logged."""
+        worker = self.start()
+        self.compiled += 1
+        log = folder / f"{name}.log"
+        request = {
+            "id": self.compiled,
+            "program": str(folder / "program"),
+            "format": form,
+            "target": target_description(gpu),
+            "options": options,
+            "dump": str(folder / name),
+            "log": str(log),
+            "limit_seconds": self.limit_seconds,
+        }
+        self.send(worker, request)
+        answer = self.receive(worker, self.limit_seconds + GRACE_SECONDS)
+        text = log.read_text(errors="replace") if log.exists() else ""
+        if answer["status"] != "ok":
+            raise EngineError(*explain_failure(answer, text, self.limit_seconds))
+        return text
 
     def start(self) -> "subprocess.Popen[str]":
         if self.process is not None and self.process.poll() is None:
@@ -138,14 +159,14 @@ class Oracle:
         )
 
 
-def explain_failure(answer: dict[str, Any], log: Path, limit_seconds: float) -> tuple[str, str | None]:
+def explain_failure(answer: dict[str, Any], log: str, limit_seconds: float) -> tuple[str, str | None]:
     """What to tell when the compiler gave no answer."""
     if answer["status"] == "timeout":
         return (
             f"The compiler did not finish within {limit_seconds:.0f} s and was stopped; no size is known.",
             "Give it longer with --time-limit 3600, or estimate a smaller batch.",
         )
-    text = log.read_text(errors="replace") if log.exists() else str(answer.get("error", ""))
+    text = log or str(answer.get("error", ""))
     lines = [
         line
         for line in text.splitlines()

@@ -70,7 +70,8 @@ class Environment:
             "JAX_PLATFORMS": "cpu",
             "JAX_SKIP_CUDA_CONSTRAINTS_CHECK": "1",
             "CUDA_VISIBLE_DEVICES": "",
-            "TF_CPP_MIN_LOG_LEVEL": "2",
+            "TF_CPP_MIN_LOG_LEVEL": "0",
+            "TF_CPP_VMODULE": "autotuner_util=2,autotuner_cache=2",  # names the convolutions: convolutions.py
         }
 
     def require(self) -> None:

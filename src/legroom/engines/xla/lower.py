@@ -6,8 +6,8 @@ from legroom.capture.tf_step import FunctionStep
 from legroom.records import Lowered
 
 
-def lower(captured: KerasStep | FunctionStep) -> Lowered:
-    """Trace the step from its shapes and lower it for a GPU; imports only the framework it is for."""
+def lower(captured: KerasStep | FunctionStep, capability: tuple[int, int]) -> Lowered:
+    """Trace the step from its shapes and lower it for a GPU of that compute capability; imports only the framework it is for."""
     if isinstance(captured, FunctionStep):
         require_static((captured.args, captured.kwargs))
         from legroom.engines.xla import lower_tf
@@ -17,7 +17,7 @@ def lower(captured: KerasStep | FunctionStep) -> Lowered:
     if captured.step.framework == "jax":
         from legroom.engines.xla import lower_jax
 
-        return lower_jax.lower_keras(captured)
+        return lower_jax.lower_keras(captured, capability)
     from legroom.engines.xla import lower_tf
 
     return lower_tf.lower_keras(captured)

@@ -9,6 +9,7 @@ from typing import Any
 
 from legroom.capture.batch import map_specs
 from legroom.capture.keras_fit import KerasStep
+from legroom.engines.xla.cudnn_attention import gpu_attention_lowering
 from legroom.engines.xla.cudnn_rnn import gpu_rnn_lowering
 from legroom.engines.xla.owners import OwnedVariables
 from legroom.errors import EngineError, InputError
@@ -17,7 +18,7 @@ from legroom.records import Lowered, Tensor
 GROUPS = ("trainable", "non_trainable", "optimizer", "metrics")
 
 
-def lower_keras(captured: KerasStep) -> Lowered:
+def lower_keras(captured: KerasStep, capability: tuple[int, int]) -> Lowered:
     """Trace and lower `model.train_step` with its state donated, as Keras' own `fit` compiles it."""
     import jax
     from jax._src.interpreters import mlir
@@ -36,7 +37,7 @@ def lower_keras(captured: KerasStep) -> Lowered:
         return model.train_step(state, data)
 
     try:
-        with gpu_rnn_lowering() if has_lstm(model) else nullcontext():
+        with gpu_attention_lowering(capability), gpu_rnn_lowering() if has_lstm(model) else nullcontext():
             traced = jax.jit(train_step, donate_argnums=0, keep_unused=True).trace(state, data)
             lowered = traced.lower(lowering_platforms=("cuda",))
     except (ValueError, TypeError) as error:

@@ -63,7 +63,9 @@ def _read_schedule(module: HloModule, live: LiveRanges, kinds: Kinds) -> tuple[I
         instruction = home.by_name[name]
         cost = costs.get(name, Cost())
         op_name = kinds.op_name_of(instruction)
-        schedule.append(Instruction(name, instruction.opcode, op_name, cost.flops, cost.moved_bytes))
+        schedule.append(
+            Instruction(name, instruction.target or instruction.opcode, op_name, cost.flops, cost.moved_bytes)
+        )
     return tuple(schedule)
 
 
