@@ -17,15 +17,16 @@ from typing import Any
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 DATA = ROOT / "bench" / "data"
 MIB = 2**20
+SETS = {"h200_truth.jsonl": "shared", "h200_held_out.jsonl": "held out", "h200_unseen.jsonl": "unseen"}
 SAMPLE = ("mlp", "lstm", "autoencoder", "sound")
 
 
 def rows() -> list[dict[str, Any]]:
     """All measured rows of compiled steps."""
     found = []
-    for name in ("h200_truth.jsonl", "h200_held_out.jsonl"):
+    for name, group in SETS.items():
         lines = (DATA / name).read_text().splitlines()
-        found += [json.loads(line) | {"set": "shared" if "truth" in name else "held out"} for line in lines]
+        found += [json.loads(line) | {"set": group} for line in lines]
     return [row for row in found if row["mode"] == "xla"]
 
 
@@ -101,7 +102,7 @@ def summary(compared: list[dict[str, Any]]) -> str:
         "| set | backend | rows | median error | worst error (past 64 MiB) | high covers | high too wide |",
         "|---|---|---|---|---|---|---|",
     ]
-    for group in ("shared", "held out"):
+    for group in SETS.values():
         for backend in ("jax", "tensorflow"):
             of = [row for row in compared if row["set"] == group and row["backend"] == backend]
             if not of:

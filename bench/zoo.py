@@ -154,6 +154,46 @@ def both_ways() -> keras.Model:
     return keras.Model(words, L.Dense(10)(x))
 
 
+def tutorial_cnn() -> keras.Model:
+    image = x = keras.Input((128, 128, 3))
+    for filters in (64, 128):
+        x = L.Conv2D(filters, 3, padding="same", activation="relu")(x)
+        x = L.BatchNormalization()(x)
+        x = L.Conv2D(filters, 3, padding="same", activation="relu")(x)
+        x = L.MaxPooling2D()(x)
+    x = L.Conv2D(256, 3, padding="same", activation="relu")(x)
+    x = L.Dropout(0.5)(L.GlobalAveragePooling2D()(x))
+    return keras.Model(image, L.Dense(10)(x))
+
+
+def super_resolution() -> keras.Model:
+    image = x = keras.Input((96, 96, 3))
+    x = first = L.Conv2D(64, 9, padding="same", activation="relu")(x)
+    for _ in range(8):
+        y = L.Conv2D(64, 3, padding="same", activation="relu")(x)
+        x = x + L.Conv2D(64, 3, padding="same")(y)
+    return keras.Model(image, L.Conv2D(10, 3, padding="same")(x + first))
+
+
+def odd_unet() -> keras.Model:
+    image = x = keras.Input((192, 192, 1))
+    skips = []
+    for filters in (24, 50, 100):
+        x = L.Conv2D(filters, 3, padding="same", activation="relu")(x)
+        x = L.Dropout(0.1)(L.Conv2D(filters, 3, padding="same", activation="relu")(x))
+        skips.append(x)
+        x = L.MaxPooling2D()(x)
+    x = L.Conv2D(200, 3, padding="same", activation="relu")(x)
+    for filters, skip in zip((100, 50, 24), skips[::-1], strict=True):
+        x = L.Concatenate()([L.UpSampling2D()(x), skip])
+        x = L.Conv2D(filters, 3, padding="same", activation="relu")(x)
+    return keras.Model(image, L.Conv2D(4, 1)(x))
+
+
+def gru() -> keras.Model:
+    return keras.Sequential([keras.Input((120, 64)), L.GRU(256, return_sequences=True), L.GRU(128), L.Dense(10)])
+
+
 ZOO: dict[str, Entry] = {
     "mlp": Entry(mlp, (1000,)),
     "seed3": Entry(seed3, (128, 128, 3)),
@@ -175,6 +215,15 @@ ZOO: dict[str, Entry] = {
     "sound": Entry(sound, (16000, 1)),
     "autoencoder": Entry(autoencoder, (128, 128, 3), (128, 128)),
     "both_ways": Entry(both_ways, (200,), (), "int32"),
+    # unseen: measured after everything was settled
+    "tutorial_cnn": Entry(tutorial_cnn, (128, 128, 3)),
+    "super_resolution": Entry(super_resolution, (96, 96, 3), (96, 96)),
+    "odd_unet": Entry(odd_unet, (192, 192, 1), (192, 192)),
+    "gru": Entry(gru, (120, 64)),
+    "inceptionv3": Entry(application("InceptionV3", 299), (299, 299, 3)),
+    "convnexttiny": Entry(application("ConvNeXtTiny"), (224, 224, 3)),
+    "resnet101v2": Entry(application("ResNet101V2"), (224, 224, 3)),
+    "efficientnetv2b0": Entry(application("EfficientNetV2B0"), (224, 224, 3)),
 }
 
 

@@ -38,7 +38,7 @@ def lowered(program=SQUARE):
         framework="jax", framework_version="0.9.0", keras_version="", source="test", execution="xla", execution_reason="",
         batch=1024, parameters=(Tensor("x", (1024, 1024), "float32", "input"),),
     )  # fmt: skip
-    return Lowered(step, program, "stablehlo")
+    return Lowered(step, program, "stablehlo", str(hash(program)))
 
 
 @pytest.fixture(autouse=True)

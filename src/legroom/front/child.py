@@ -60,7 +60,12 @@ def answer(source: LocalSource, request: dict[str, Any], folder: Path) -> dict[s
         lowered = source.lower(batch, (major, minor))
         path = folder / f"program-{batch}"
         path.write_bytes(lowered.program)
-        return {"step": step_to_json(lowered.step), "program": str(path), "format": lowered.format}
+        return {
+            "step": step_to_json(lowered.step),
+            "program": str(path),
+            "format": lowered.format,
+            "identity": lowered.identity,
+        }
     raise InputError(f"Unknown request {request['do']!r}.")
 
 

@@ -66,7 +66,7 @@ class Estimator:
             notes += (
                 f"this step runs op by op ({step.execution_reason}); the figures say what it would take compiled",
             )
-        bounds = bounds_of(step, program, self.release)
+        bounds = bounds_of(step, program, self.release, self.card.gpu)
         estimate = assemble(step, program, target, bounds, seconds=time.monotonic() - started, notes=notes)
         return replace(estimate, from_cache=cached)
 

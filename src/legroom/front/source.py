@@ -14,6 +14,7 @@ from typing import Any, Protocol
 from legroom import errors
 from legroom.records import Lowered, Step, Tensor
 
+QUIET = {"TF_CPP_MIN_LOG_LEVEL": "2", "TF_ENABLE_ONEDNN_OPTS": "0"}  # TensorFlow greets on every start otherwise
 OWN_SETTINGS = {"CUDA_VISIBLE_DEVICES": "-1", "JAX_PLATFORMS": "cpu"}  # nothing of a real GPU is touched
 
 
@@ -81,7 +82,7 @@ class ScriptSource:
             target,
             *arguments,
         ]
-        env = {"TF_CPP_MIN_LOG_LEVEL": "2", **os.environ, **OWN_SETTINGS}
+        env = {**QUIET, **os.environ, **OWN_SETTINGS}
         self.process = subprocess.Popen(command, pass_fds=(to_child, from_child), stdout=sys.stderr, env=env)
         os.close(to_child)
         os.close(from_child)
@@ -103,7 +104,7 @@ class ScriptSource:
     def lower(self, batch: int | None, capability: Capability) -> Lowered:
         answer = self.ask({"do": "lower", "batch": batch, "capability": capability})
         program = Path(answer["program"]).read_bytes()
-        return Lowered(step_from_json(answer["step"]), program, answer["format"])
+        return Lowered(step_from_json(answer["step"]), program, answer["format"], answer["identity"])
 
     def ask(self, request: dict[str, Any]) -> dict[str, Any]:
         self.requests_file.write(json.dumps(request) + "\n")

@@ -63,8 +63,12 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Lowered:
-    """A Step as the compiler takes it: serialized StableHLO (from JAX) or an HLO module (from TensorFlow)."""
+    """A Step as the compiler takes it: serialized StableHLO (from JAX) or an HLO module (from TensorFlow).
+
+    `identity` is the same for the same program in every run, even where its bytes are not.
+    """
 
     step: Step
     program: bytes
     format: Literal["stablehlo", "hlo"]
+    identity: str

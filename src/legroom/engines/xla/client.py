@@ -63,7 +63,7 @@ class Oracle:
         target = target_description(gpu)
         roles = [asdict(tensor) for tensor in lowered.step.parameters]
         key = cache.key_of(
-            lowered.program, lowered.format, target, self.release.version, OPTIONS, roles, lowered.step.layers
+            lowered.identity, lowered.format, target, self.release.version, OPTIONS, roles, lowered.step.layers
         )
         kept = cache.read(key)
         if kept is not None:

@@ -5,9 +5,11 @@ reserves nothing, and its scheduler, which orders the step by memory, then choos
 convolutions is compiled twice: the first time to learn how XLA names them (it logs each one that it finds no result for),
 the second with a file of results that gives each the workspace below, as if it had been tried (docs/accuracy.md).
 
-The sizes follow what cuDNN 9 does with tensor cores, as 25 programs compiled on an H200 show: channels that do not fill
-16 bytes are padded in a copy; a filter's gradient is summed up in a tile for each multiprocessor; some float32 filter
-gradients copy both operands. Fitted, not derived: the size of the tile, and the exceptions for very few channels.
+The sizes follow what cuDNN 9 did on an H200 (bench/data/h200_workspaces.jsonl). With tensor cores, and channels last (Hopper;
+half precision everywhere): channels that do not fill 16 bytes are padded in a copy, a filter's gradient is summed up in a
+tile for each multiprocessor, some float32 filter gradients copy both operands. With channels first, as XLA lays float32
+out for Ampere and Ada: all operands are turned in a copy. Without tensor cores (float32 before Ampere): Winograd's
+transform for filter gradients. Fitted, not derived: the size of the tile, and the exceptions for very few channels.
 """
 
 import re
@@ -32,6 +34,7 @@ ELEMENT_BYTES = {"f32": 4, "bf16": 2, "f16": 2, "f64": 8, "s8": 1}
 TENSOR_CORES_FROM = {"f32": (8, 0), "bf16": (8, 0), "f16": (7, 0)}
 ALIGNMENT_BYTES = 16
 TILE_BYTES = 128 * KIB  # one 128 × 256 tile of float32 sums for each multiprocessor
+FEW_CHANNELS = 4
 SMALLEST_BYTES = 131  # what cuDNN's algorithms ask for that need nothing
 
 
@@ -114,25 +117,43 @@ def read_array(match: re.Match[str]) -> Array:
 
 
 def workspace_bytes(convolution: Convolution, gpu: Gpu) -> int:
-    """What cuDNN's algorithm of choice will want; 0 on a card whose tensor cores do not know that type."""
-    dtype = convolution.x.dtype
-    if gpu.compute_capability < TENSOR_CORES_FROM.get(dtype, (99, 0)):
-        return 0
-    is_gradient = convolution.kind == "BackwardFilter"
-    tile = gpu.sm_count * TILE_BYTES if is_gradient else SMALLEST_BYTES
-    both = convolution.x.size_bytes + convolution.y.size_bytes
-    is_float32 = dtype == "f32"
+    """What cuDNN's algorithm of choice will want of this card."""
+    has_tensor_cores = gpu.compute_capability >= TENSOR_CORES_FROM.get(convolution.x.dtype, (99, 0))
+    tile = gpu.sm_count * TILE_BYTES if convolution.kind == "BackwardFilter" else SMALLEST_BYTES
+    if not has_tensor_cores:
+        return plain_bytes(convolution)
     if convolution.grouped:
         return tile
-    if convolution.dilated_filter:  # a filter's gradient in a forward convolution's clothes
-        return convolution.x.size_bytes + convolution.filter.size_bytes if is_float32 else SMALLEST_BYTES
     if not convolution.channels_last:
-        narrow = min(convolution.x_channels, convolution.y_channels) == 1
-        return SMALLEST_BYTES if narrow and not is_gradient else both + (tile if is_gradient else 0)
-    return tile if max(convolution.kernel) == 1 else misaligned_bytes(convolution, tile, both)
+        return turned_bytes(convolution, tile)
+    if convolution.dilated_filter:  # a filter's gradient in a forward convolution's clothes
+        is_float32 = convolution.x.dtype == "f32"
+        return convolution.x.size_bytes + convolution.filter.size_bytes if is_float32 else SMALLEST_BYTES
+    return tile if max(convolution.kernel) == 1 else misaligned_bytes(convolution, tile)
 
 
-def misaligned_bytes(convolution: Convolution, tile: int, both: int) -> int:
+def plain_bytes(convolution: Convolution) -> int:
+    """Without tensor cores a 3 × 3 filter's gradient goes through Winograd's transform: 36 values for every 16 (and 9)."""
+    if convolution.kind != "BackwardFilter" or convolution.kernel != (3, 3) or convolution.grouped:
+        return 0
+    if min(convolution.x_channels, convolution.y_channels) < FEW_CHANNELS:
+        return 0
+    both = convolution.x.size_bytes + convolution.y.size_bytes
+    return both * 36 // 16 + convolution.filter.size_bytes * 36 // 9
+
+
+def turned_bytes(convolution: Convolution, tile: int) -> int:
+    """Channels first: the tensor cores want them last, so cuDNN turns all three arrays in its workspace."""
+    channels = min(convolution.x_channels, convolution.y_channels)
+    if channels == 1 or (channels < FEW_CHANNELS and max(convolution.kernel) <= 4):
+        return SMALLEST_BYTES
+    both = convolution.x.size_bytes + convolution.y.size_bytes
+    if convolution.kind == "BackwardFilter":
+        return both + min(tile, 4 * convolution.filter.size_bytes)
+    return both + (0 if convolution.dilated_filter else convolution.filter.size_bytes)
+
+
+def misaligned_bytes(convolution: Convolution, tile: int) -> int:
     """With channels that do not fill 16 bytes a tensor is copied with padding; float32 filter gradients copy both."""
     step = ALIGNMENT_BYTES // ELEMENT_BYTES[convolution.x.dtype]
     pairs = ((convolution.x_channels, convolution.x), (convolution.y_channels, convolution.y))
@@ -141,7 +162,8 @@ def misaligned_bytes(convolution: Convolution, tile: int, both: int) -> int:
         return tile
     is_float32 = convolution.x.dtype == "f32"
     if is_float32 and convolution.kind == "BackwardFilter":
-        few = min(channels for channels, _ in copied) < 4
+        few = min(channels for channels, _ in copied) < FEW_CHANNELS
+        both = convolution.x.size_bytes + convolution.y.size_bytes
         return SMALLEST_BYTES if few and (max(convolution.kernel) <= 3 or min(convolution.kernel) == 1) else both + tile
     return tile + sum(
         size if is_float32 and channels < step else size // channels * (-(-channels // step) * step)

@@ -3,6 +3,7 @@
 Private names used, tested with JAX 0.10.2 and Keras 3.15.1: `jax._src.interpreters.mlir.module_to_bytecode`.
 """
 
+import hashlib
 from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any
@@ -64,7 +65,7 @@ def lower_keras(captured: KerasStep, capability: tuple[int, int]) -> Lowered:
         resident_bytes=input_bytes,
         resident_reason="the next batch: Keras on JAX sends it to the GPU one step ahead",
     )
-    return Lowered(step, program, "stablehlo")
+    return Lowered(step, program, "stablehlo", hashlib.sha256(program).hexdigest())
 
 
 def has_lstm(model: Any) -> bool:

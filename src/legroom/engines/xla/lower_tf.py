@@ -5,6 +5,7 @@ differently there. Private names used, tested with TensorFlow 2.21.0: `Function.
 stage `hlo_serialized`.
 """
 
+import hashlib
 from dataclasses import replace
 from typing import Any
 
@@ -75,7 +76,16 @@ def lower(function: Any, args: Any, kwargs: Any, step: Step, describe: Any) -> L
             f"The training step could not be traced for this batch: {one_line(error)}",
             "Check that the batch has the shape that the model and its loss expect.",
         ) from error
-    return Lowered(replace(step, parameters=parameters_of(concrete, describe, step.layers)), program, "hlo")
+    return Lowered(
+        replace(step, parameters=parameters_of(concrete, describe, step.layers)), program, "hlo", identity_of(concrete)
+    )
+
+
+def identity_of(concrete: Any) -> str:
+    """A hash of the traced graph. The HLO's own bytes differ from run to run: its maps are written in any order."""
+    graph = concrete.graph.as_graph_def(add_shapes=True)
+    shapes = [str(tensor.shape) for tensor in concrete.inputs]
+    return hashlib.sha256(graph.SerializeToString(deterministic=True) + str(shapes).encode()).hexdigest()
 
 
 def one_line(error: BaseException) -> str:
