@@ -4,10 +4,13 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 import textwrap
 import threading
+import time
 from dataclasses import replace
 
+import psutil
 import pytest
 
 from legroom.engines.xla import cache
@@ -96,6 +99,26 @@ def test_a_worker_that_dies_is_said_and_replaced(oracle):
     oracle.process.kill()
     oracle.process.wait()
     assert oracle.compile(lowered(), find("l4")).total_bytes > 0
+
+
+@pytest.mark.oracle
+def test_closing_it_ends_the_compilation_too(oracle):
+    worker = oracle.start()
+    request = {
+        "id": 1,
+        "program": "/dev/zero",
+        "format": "stablehlo",
+        "target": "",
+        "options": [],
+        "limit_seconds": 100,
+    }
+    with tempfile.TemporaryDirectory() as folder:
+        oracle.send(worker, request | {"dump": f"{folder}/dump", "log": f"{folder}/log"})
+        while not (children := psutil.Process(worker.pid).children()):
+            time.sleep(0.01)
+        oracle.close()
+    gone, alive = psutil.wait_procs(children, timeout=5)
+    assert (len(gone), alive) == (1, [])
 
 
 @pytest.mark.oracle

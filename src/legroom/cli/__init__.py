@@ -1,5 +1,6 @@
 """The front door: one file a verb. Errors of Legroom's own become text on stderr and an exit code, never a traceback."""
 
+import signal
 import sys
 
 import click
@@ -36,6 +37,7 @@ for command in (estimate, gpus, doctor, oracle):
 
 def main() -> None:
     """Run a verb and leave with its exit code."""
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
     try:
         code = commands.main(standalone_mode=False)
     except LegroomError as error:

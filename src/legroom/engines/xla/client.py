@@ -5,10 +5,13 @@ where the same program was compiled for the same target by the same release befo
 """
 
 import json
+import os
 import select
+import signal
 import subprocess
 import tempfile
 import time
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -54,8 +57,13 @@ class Oracle:
         """End the worker and whatever it is compiling."""
         if self.process is None:
             return
-        self.process.kill()
+        with suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait()
+        for pipe in (self.process.stdin, self.process.stdout):
+            if pipe is not None:
+                with suppress(OSError):
+                    pipe.close()
         self.process = None
 
     def compile(self, lowered: Lowered, gpu: Gpu) -> Program:
@@ -120,6 +128,7 @@ class Oracle:
             stderr=subprocess.DEVNULL,
             env=self.environment.variables(),
             text=True,
+            start_new_session=True,  # so that it and its compilation end together, and Ctrl-C is ours to handle
         )
         ready = self.receive(self.process, START_SECONDS)
         if ready.get("status") != "ready":

@@ -82,7 +82,8 @@ def finished(dump: str) -> bool:
     return REPORT in written and written.get(NEXT, 0) >= written[REPORT]
 
 
-def answer(request: dict[str, Any]) -> dict[str, Any]:
+def answer(request: dict[str, Any], asker: int) -> dict[str, Any]:
+    """Compile in a child, until it has said all about memory, is out of time, or nobody is there to listen any more."""
     os.makedirs(request["dump"], exist_ok=True)
     started = time.monotonic()
     child = os.fork()
@@ -96,6 +97,9 @@ def answer(request: dict[str, Any]) -> dict[str, Any]:
             outcome = "ok"
         elif pid == 0 and time.monotonic() - started > request["limit_seconds"]:
             outcome = "timeout"
+        elif pid == 0 and os.getppid() != asker:
+            os.kill(child, signal.SIGKILL)
+            os._exit(1)
         elif pid == 0:
             time.sleep(POLL_SECONDS)
             continue
@@ -113,6 +117,7 @@ def answer(request: dict[str, Any]) -> dict[str, Any]:
 
 
 def main() -> None:
+    asker = os.getppid()
     import warnings
 
     warnings.filterwarnings("ignore", message=".*os.fork.*")
@@ -127,7 +132,7 @@ def main() -> None:
     for line in sys.stdin:
         request = json.loads(line)
         try:
-            result = answer(request)
+            result = answer(request, asker)
         except OSError as error:
             result = {"status": "failed", "signal": None, "seconds": 0.0, "error": f"{type(error).__name__}: {error}"}
         print(json.dumps({"id": request["id"], **result}), file=reply, flush=True)
