@@ -1,5 +1,6 @@
 """What people read, from made-up estimates."""
 
+import io
 import json
 from dataclasses import replace
 
@@ -15,13 +16,13 @@ FITTING = Estimate(
     engine="xla", engine_version="jaxlib 0.9.0", framework="tensorflow", framework_version="2.21.0", execution="xla", gpu="Tesla T4",
     batch=64, peak_bytes=10 * GIB, low_bytes=9 * GIB, high_bytes=11 * GIB, program_bytes=10 * GIB, resident_bytes=0, usable_bytes=13 * GIB,
     breakdown={"weights": 2 * GIB, "activations": 8 * GIB - MIB, "other": MIB, "gradients": 0},
-    layers=tuple(LayerShare(f"layer[{n}]", GIB) for n in range(10)) + (LayerShare("(other)", 0),),
+    layers=(*(LayerShare(f"layer[{n}]", GIB) for n in range(10)), LayerShare("(other)", 0)),
     curve=(CurvePoint(0, "start", GIB), CurvePoint(9, "end", 10 * GIB)), notes=("a note",),
 )  # fmt: skip
 
 
 def shown(estimate):
-    console = Console(width=120, color_system=None, record=True, file=open("/dev/null", "w"))
+    console = Console(width=120, color_system=None, record=True, file=io.StringIO())
     console.print(estimate_text(estimate))
     return console.export_text()
 

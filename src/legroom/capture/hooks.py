@@ -58,11 +58,24 @@ def install(on_captured: OnCaptured) -> None:
     actions: dict[str, Callable[[types.ModuleType], None]] = {
         "keras": lambda module: watch_keras(on_captured),
         "tensorflow": lambda module: watch_tensorflow(module, on_captured),
+        "tf_keras": refuse_keras_2,
     }
     for name in list(actions):
         if name in sys.modules:
             actions.pop(name)(sys.modules[name])
     sys.meta_path.insert(0, AfterImport(actions))
+
+
+def refuse_keras_2(module: Any) -> None:
+    """Keras 2 builds and compiles its steps in another way, which Legroom does not know."""
+
+    def refuse(*args: Any, **kwargs: Any) -> Any:
+        raise MissingError(
+            f"This script trains with Keras 2 (tf_keras {module.__version__}), which Legroom does not support.",
+            "Train it with Keras 3: unset TF_USE_LEGACY_KERAS and import keras instead of tf_keras.",
+        )
+
+    module.Model.fit = module.Model.train_on_batch = refuse
 
 
 def watch_keras(on_captured: OnCaptured) -> None:
