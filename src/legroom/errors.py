@@ -1,4 +1,4 @@
-"""What can go wrong, and the exit code each kind of it means (see docs/exit-codes.md).
+"""What can go wrong, and the exit code each kind of it means (see docs/how-it-works.md).
 
 An error says what happened, what was received, and what to do next. `hint` is the last of these, on a line of its own.
 """

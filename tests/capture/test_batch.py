@@ -7,7 +7,6 @@ import tensorflow as tf
 from legroom.capture.batch import (
     ArraySpec,
     batch_of,
-    dataset_batch,
     require_static,
     specs_of,
     specs_of_dataset,
@@ -56,10 +55,23 @@ def test_a_lazy_pipeline_is_not_run():
 
 
 @pytest.mark.parametrize(
-    "after", [lambda d: d.map(lambda x: x), lambda d: d.cache().repeat(), lambda d: d.take(3).prefetch(1)]
+    ("after", "batch"),
+    [
+        (lambda d: d.cache().repeat().take(3).prefetch(1), 25),
+        (lambda d: d.map(lambda x: x * 2), 25),
+        (lambda d: d.map(lambda x: tf.reshape(x, (-1, 5))), 5),
+        (lambda d: d.rebatch(50), 50),
+        (lambda d: d.unbatch().batch(10), 10),
+        (lambda d: d.flat_map(lambda x: tf.data.Dataset.from_tensors(x[:7])), 7),
+    ],
 )
-def test_the_batch_size_is_found_behind_other_stages(after):
-    assert dataset_batch(after(tf.data.Dataset.range(100).batch(25))) == 25
+def test_the_batch_size_is_right_behind_other_stages(after, batch):
+    assert specs_of_dataset(after(tf.data.Dataset.range(100).batch(25))).shape[0] == batch
+
+
+def test_a_mapped_batch_is_not_run():
+    tree = specs_of_dataset(lazy_images().batch(16).map(lambda image, index: (image / 255, tf.one_hot(index, 10))))
+    assert tree == (ArraySpec((16, 32, 32, 3), "float32"), ArraySpec((16, 10), "float32"))
 
 
 def test_a_pipeline_that_never_batches_gives_its_first_element():

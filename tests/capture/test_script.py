@@ -137,15 +137,68 @@ def test_a_plain_tf_function_step_is_captured_and_not_run(script):
 def test_eager_training_is_refused_rather_than_done(script):
     path = script(
         """
-        import tensorflow as tf
-        v = tf.Variable(1.0)
+        import keras, tensorflow as tf
+        v = keras.Variable(1.0)
         with tf.GradientTape() as tape:
             loss = v * v
-        tape.gradient(loss, v)
+        gradient = tape.gradient(loss, v.value)
+        try:
+            keras.optimizers.SGD().apply([gradient], [v])
+        except Exception:
+            pass
         """
     )
-    with pytest.raises(MissingError, match="trains eagerly"):
+    with pytest.raises(MissingError, match="in a loop of its own"):
         ScriptSource(path)
+
+
+def test_asking_whether_keras_is_there_does_not_blind_the_hooks(script):
+    path = script("import importlib.util\nassert importlib.util.find_spec('keras')\n" + MODEL + "\nmodel.fit(x, y)")
+    with ScriptSource(path) as source:
+        assert source.step.source == "fit"
+
+
+def test_a_mistake_in_the_users_own_step_is_shown_with_its_line(script):
+    path = script(
+        MODEL
+        + """
+class Mine(keras.Sequential):
+    def train_step(self, *args):
+        return {}["loss"]
+mine = Mine([keras.Input((6,)), layers.Dense(2)])
+mine.compile("adam", "sparse_categorical_crossentropy")
+mine.fit(x, y)
+"""
+    )
+    with ScriptSource(path) as source, pytest.raises(InputError, match=r"(?s)KeyError.*train\.py"):
+        source.lower(None, (8, 0))
+
+
+def test_a_generative_step_on_x_alone_gets_x_alone(script):
+    path = script(
+        """
+        import keras, numpy as np, tensorflow as tf
+        class Model(keras.Model):
+            def __init__(self):
+                super().__init__()
+                self.net = keras.Sequential([keras.Input((6,)), keras.layers.Dense(6)])
+            def call(self, x):
+                return self.net(x)
+            def train_step(self, images):
+                noise = tf.random.normal(shape=(tf.shape(images)[0], 6))
+                with tf.GradientTape() as tape:
+                    loss = tf.reduce_mean((self(images + noise) - images) ** 2)
+                gradients = tape.gradient(loss, self.trainable_variables)
+                self.optimizer.apply_gradients(zip(gradients, self.trainable_variables))
+                return {"loss": loss}
+        model = Model()
+        model.compile("adam")
+        model.fit(np.zeros((64, 6), "float32"), batch_size=16)
+        """
+    )
+    with ScriptSource(path) as source:
+        lowered = source.lower(None, (8, 0))
+    assert [tensor.shape for tensor in lowered.step.parameters if tensor.role == "input"] == [(16, 6)]
 
 
 def test_huge_random_inputs_take_no_memory(script):

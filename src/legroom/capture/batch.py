@@ -6,11 +6,26 @@ None) is kept, so that the step is traced with what it would really see.
 """
 
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
 from legroom.errors import InputError
 
+BATCHES = ("BatchDataset", "ParallelBatchDataset")
+SAME_ELEMENTS = (
+    *(
+        "PrefetchDataset",
+        "CacheDataset",
+        "ShuffleDataset",
+        "RepeatDataset",
+        "TakeDataset",
+        "SkipDataset",
+        "OptionsDataset",
+    ),
+    *("ShardDataset", "FilterDataset", "TakeWhileDataset", "AssertCardinalityDataset", "FinalizeDataset"),
+)
+MAPS = ("MapDataset", "ParallelMapDataset")
 DEFAULT_BATCH = 32  # what Keras takes when `fit` is given arrays and no batch_size
 
 
@@ -112,17 +127,38 @@ def specs_of(value: Any) -> Tree:
     )
 
 
-def dataset_batch(dataset: Any) -> int | None:
-    """The batch size that a tf.data pipeline was given, found by walking back to its last `.batch(...)`; None if there is none."""
-    while dataset is not None:
-        size = getattr(dataset, "_batch_size", None)
-        if size is not None:
-            try:
-                return int(size)
-            except (TypeError, ValueError):
-                return None
-        dataset = getattr(dataset, "_input_dataset", None)
+def static_element(dataset: Any) -> Any | None:
+    """A tf.data pipeline's element spec with its batch size filled in, found without running it; None if it takes a run.
+
+    Walks back to the last `.batch(...)` through stages that leave elements as they are; a `map` is traced with known shapes.
+    """
+    import tensorflow as tf
+
+    name = type(dataset).__name__.lstrip("_")
+    size = getattr(dataset, "_batch_size", None)
+    if size is not None and name in BATCHES and tf.get_static_value(size) is not None:
+        count = int(tf.get_static_value(size))
+        return tf.nest.map_structure(lambda spec: fill_batch(spec, count), dataset.element_spec)
+    before = getattr(dataset, "_input_dataset", None)
+    element = None if before is None or name not in (*SAME_ELEMENTS, *MAPS) else static_element(before)
+    if element is None or name in SAME_ELEMENTS:
+        return element
+    function = getattr(getattr(dataset, "_map_func", None), "_func", None)
+    arguments = element if isinstance(element, tuple) else (element,)
+    if function is None:
+        return None
+    with suppress(TypeError, ValueError, AttributeError, tf.errors.OpError):
+        outputs = tf.function(function, autograph=True).get_concrete_function(*arguments).structured_outputs
+        return tf.nest.map_structure(lambda tensor: tf.TensorSpec(tensor.shape, tensor.dtype), outputs)
     return None
+
+
+def fill_batch(spec: Any, count: int) -> Any:
+    """A spec whose leading dimension is the batch's."""
+    shape = getattr(spec, "shape", None)
+    if shape is None or shape.rank in (None, 0) or shape[0] is not None:
+        return spec
+    return type(spec)((count, *shape[1:]), spec.dtype)
 
 
 def specs_of_dataset(dataset: Any) -> Tree:
@@ -146,10 +182,13 @@ def specs_of_dataset(dataset: Any) -> Tree:
         )
 
     tree = tf.nest.map_structure(leaf, dataset.element_spec)
-    if any(spec.shape and spec.shape[0] is None for spec in iter_specs(tree)):
-        size = dataset_batch(dataset)
-        if size is None:
-            tree = specs_of(tf.nest.map_structure(lambda tensor: tensor, next(iter(dataset))))
-        else:
-            tree = map_specs(lambda spec: ArraySpec((size, *spec.shape[1:]), spec.dtype), tree)
-    return tree
+    if not is_open(tree):
+        return tree
+    static = static_element(dataset)
+    tree = tree if static is None else tf.nest.map_structure(leaf, static)
+    return specs_of(next(iter(dataset))) if is_open(tree) else tree
+
+
+def is_open(tree: Tree) -> bool:
+    """Whether the batch size of some array is not known."""
+    return any(spec.shape and spec.shape[0] is None for spec in iter_specs(tree))

@@ -6,8 +6,8 @@ import sys
 from typing import Any
 
 from legroom.capture.batch import iter_specs, specs_of, specs_of_dataset
+from legroom.capture.frames import describe
 from legroom.capture.keras_fit import KerasStep, capture_model, is_dataset
-from legroom.capture.script import first_line, user_frames
 from legroom.errors import InputError, LegroomError
 
 
@@ -18,10 +18,18 @@ def capture_factory(target: str) -> KerasStep:
     try:
         module = importlib.import_module(module_name)
     except ModuleNotFoundError as error:
+        if error.name != module_name.partition(".")[0] and error.name != module_name:
+            raise InputError(
+                f"{module_name} could not be imported: {describe(error)}", "Install what it needs."
+            ) from error
         raise InputError(
             f"There is no module {error.name!r} to import for {target!r}.",
             "Run from the folder it lies in, or name a script: legroom estimate train.py",
         ) from error
+    except LegroomError:
+        raise
+    except Exception as error:
+        raise InputError(f"{module_name} could not be imported: {describe(error)}", "Mend the module first.") from error
     function = getattr(module, function_name, None)
     if not callable(function):
         raise InputError(f"{module_name} has no function {function_name!r}.", "The target is module:function.")
@@ -30,10 +38,7 @@ def capture_factory(target: str) -> KerasStep:
     except LegroomError:
         raise
     except Exception as error:
-        raise InputError(
-            f"{target} raised {type(error).__name__}: {first_line(error)}\n{user_frames(error)}",
-            "Mend the function first.",
-        ) from error
+        raise InputError(f"{target} raised {describe(error)}", "Mend the function first.") from error
     return capture_pair(made, target)
 
 
@@ -44,11 +49,11 @@ def capture_pair(made: Any, target: str) -> KerasStep:
             "batch is x, (x, y) or (x, y, sample_weight), as one batch of arrays or as a tf.data.Dataset.",
         )
     model, batch = made
-    return capture_model(model, batch_tree(batch), source=target, raw_jit=None)
+    return capture_model(model, batch_tree(batch), source=target, raw_jit=getattr(model, "_legroom_jit", None))
 
 
 def batch_tree(batch: Any) -> Any:
-    """One batch, given as arrays or as a dataset of batches, as the tuple of specs that a train step takes."""
+    """One batch, given as arrays or as a dataset of batches, as the specs of what a train step takes."""
     if isinstance(batch, bool | int | float | str):
         raise InputError(
             f"Expected one batch of arrays, received {batch!r}.",
@@ -59,4 +64,4 @@ def batch_tree(batch: Any) -> Any:
         raise InputError(
             "The batch holds no arrays.", "Pass what one training step gets: x, (x, y) or (x, y, weights)."
         )
-    return tree if isinstance(tree, tuple) else (tree,)
+    return tree

@@ -1,7 +1,7 @@
 """What a stock Keras step depends on, as one hash: known steps need not be traced again.
 
-Only for models that are stock Keras from end to end (layers, loss, metrics, optimizer); anything with code of the user's
-own in it has no fingerprint and is traced each time.
+Only for models that are stock Keras from end to end (layers, activations, loss, metrics, optimizer); anything with code of the
+user's own in it has no fingerprint and is traced each time.
 """
 
 import hashlib
@@ -9,7 +9,6 @@ import json
 import os
 from typing import Any
 
-from legroom.capture.batch import iter_specs
 from legroom.capture.keras_fit import KerasStep
 
 CODE_CARRIERS = ("Lambda", "TorchModuleWrapper", "JaxLayer", "FlaxLayer", "TFSMLayer")
@@ -21,21 +20,23 @@ def fingerprint(captured: KerasStep) -> str | None:
     import keras
 
     model = captured.model
-    parts = [model, model.optimizer, *model._flatten_layers(include_self=False)]
-    if not all(is_stock(part) for part in parts):
+    layers = list(model._flatten_layers())
+    if not all(is_stock(part) for part in [model.optimizer, *layers]):
         return None
-    compiled = compile_config(model)
-    if compiled is None:
+    try:
+        configurations = [model.get_config(), model.get_compile_config()]
+    except (NotImplementedError, TypeError, ValueError):
+        return None
+    if not all(is_plain(configuration) for configuration in configurations):
         return None
     known = {
         "versions": [keras.__version__, captured.step.framework, captured.step.framework_version],
-        "model": model.get_config(),
-        "compiled": compiled,
+        "configurations": configurations,
         "batch": repr(captured.data),
-        "specs": [(spec.shape, spec.dtype) for spec in iter_specs(captured.data)],
         "variables": [
             (v.path, v.shape, str(v.dtype), v.trainable) for v in [*model.variables, *model.optimizer.variables]
         ],
+        "recomputed": [(layer.name, str(vars(layer).get("_remat_mode"))) for layer in layers],
         "policy": [keras.config.floatx(), keras.config.image_data_format(), captured.step.policy],
         "attention": str(keras.config.is_flash_attention_enabled()),
         "settings": sorted((k, v) for k, v in os.environ.items() if k.startswith(SETTINGS)),
@@ -45,26 +46,24 @@ def fingerprint(captured: KerasStep) -> str | None:
 
 
 def is_stock(part: Any) -> bool:
+    """Whether its class is Keras' own and its call has not been wrapped (by a RematScope, say)."""
     cls = type(part)
-    return cls.__module__.startswith("keras.src.") and cls.__name__ not in CODE_CARRIERS
+    own = cls.__module__.startswith("keras.src.") and cls.__name__ not in CODE_CARRIERS
+    return own and vars(part).get("_remat_mode") is None
 
 
-def compile_config(model: Any) -> Any | None:
-    """Loss, metrics and optimizer as configuration; None when one of them is a function of the user's."""
-    config = model._compile_config.config
-    for value in flatten([config.get(name) for name in ("loss", "metrics", "weighted_metrics", "loss_weights")]):
-        plain = value is None or isinstance(value, str | int | float)
-        if not plain and not (is_stock(value) or str(getattr(value, "__module__", "")).startswith("keras.src.")):
-            return None
-    return model.get_compile_config()
-
-
-def flatten(value: Any) -> list[Any]:
-    if isinstance(value, dict):
-        return [leaf for item in value.values() for leaf in flatten(item)]
-    if isinstance(value, list | tuple):
-        return [leaf for item in value for leaf in flatten(item)]
-    return [value]
+def is_plain(configuration: Any) -> bool:
+    """Whether a configuration names nothing but Keras' own classes, and holds nothing that is not data."""
+    if isinstance(configuration, dict):
+        kind, module = configuration.get("class_name"), str(configuration.get("module", "keras"))
+        if kind in ("function", "__lambda__", *CODE_CARRIERS) or not module.startswith(("keras", "builtins")):
+            return False
+        if configuration.get("registered_name") not in (None, kind):
+            return False
+        return all(is_plain(value) for value in configuration.values())
+    if isinstance(configuration, list | tuple):
+        return all(is_plain(value) for value in configuration)
+    return configuration is None or isinstance(configuration, str | int | float | bool)
 
 
 def framework_settings(framework: str) -> Any:

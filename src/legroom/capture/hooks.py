@@ -1,11 +1,11 @@
 """Watching a script for the moment it starts to train.
 
 The script decides when, and with which backend, it imports Keras and TensorFlow; the hooks are put in right after that
-import, by a finder in `sys.meta_path`. They replace `fit`, `train_on_batch` and `compile` of Keras' trainer, and the call
-of a `tf.function`, in this process only. What they catch goes to `on_captured`, which does not return.
+import, by a finder in `sys.meta_path`. They replace `fit`, `train_on_batch` and `compile` of Keras' trainer, `apply` of its
+optimizers, and the call of a `tf.function`, in this process only. What they catch goes to the listener, which does not return.
 
-Private names used, tested with Keras 3.15.1 and TensorFlow 2.21.0: `keras.src.backend.<name>.trainer`,
-`tensorflow.python.eager.polymorphic_function.polymorphic_function.Function`.
+Private names used, tested with Keras 3.15.1 and TensorFlow 2.21.0: `keras.src.trainers.trainer.Trainer`,
+`keras.src.optimizers.base_optimizer.BaseOptimizer`, `tensorflow.python.eager.polymorphic_function.polymorphic_function.Function`.
 """
 
 import importlib.abc
@@ -16,16 +16,26 @@ import sys
 import threading
 import types
 from collections.abc import Callable, Sequence
-from typing import Any
+from contextlib import suppress
+from math import prod
+from typing import Any, NoReturn, Protocol
 
 from legroom.capture.keras_fit import KerasStep, capture_fit
 from legroom.capture.tf_step import FunctionStep, capture_call
-from legroom.errors import MissingError
+from legroom.errors import LegroomError, MissingError
 from legroom.units import MIB
 
-OnCaptured = Callable[[KerasStep | FunctionStep], None]
-
 LARGE_BYTES = 512 * MIB  # a random tensor of this size is left unfilled: its values would never be looked at
+
+
+class Listener(Protocol):
+    """Who is told. Neither call returns; `training` is False until a step has been captured."""
+
+    training: bool
+
+    def captured(self, step: KerasStep | FunctionStep) -> NoReturn: ...
+
+    def refused(self, error: LegroomError) -> NoReturn: ...
 
 
 class AfterImport(importlib.abc.MetaPathFinder):
@@ -33,32 +43,39 @@ class AfterImport(importlib.abc.MetaPathFinder):
 
     def __init__(self, actions: dict[str, Callable[[types.ModuleType], None]]) -> None:
         self.actions = actions
+        self.looking: set[str] = set()
 
     def find_spec(
         self, name: str, path: Sequence[str] | None, target: types.ModuleType | None = None
     ) -> importlib.machinery.ModuleSpec | None:
-        if name not in self.actions:
+        if name not in self.actions or name in self.looking:
             return None
-        action = self.actions.pop(name)
-        spec = importlib.util.find_spec(name)
+        self.looking.add(name)
+        try:
+            spec = importlib.util.find_spec(name)
+        finally:
+            self.looking.discard(name)
         if spec is None or spec.loader is None:
             return spec
         run = spec.loader.exec_module
 
         def exec_module(module: types.ModuleType) -> None:
             run(module)
-            action(module)
+            action = self.actions.pop(name, None)
+            if action is not None:
+                action(module)
 
         spec.loader.exec_module = exec_module  # type: ignore[method-assign]
         return spec
 
 
-def install(on_captured: OnCaptured) -> None:
+def install(listener: Listener) -> None:
     """Watch for training from now on."""
     actions: dict[str, Callable[[types.ModuleType], None]] = {
-        "keras": lambda module: watch_keras(on_captured),
-        "tensorflow": lambda module: watch_tensorflow(module, on_captured),
-        "tf_keras": refuse_keras_2,
+        "keras": lambda module: watch_keras(listener),
+        "tensorflow": lambda module: watch_tensorflow(module, listener),
+        "jax": keep_jax_off_gpus,
+        "tf_keras": lambda module: refuse_keras_2(module, listener),
     }
     for name in list(actions):
         if name in sys.modules:
@@ -66,19 +83,26 @@ def install(on_captured: OnCaptured) -> None:
     sys.meta_path.insert(0, AfterImport(actions))
 
 
-def refuse_keras_2(module: Any) -> None:
+def keep_jax_off_gpus(jax: Any) -> None:
+    """Even if the script sets CUDA_VISIBLE_DEVICES itself."""
+    jax.config.update("jax_platforms", "cpu")
+
+
+def refuse_keras_2(module: Any, listener: Listener) -> None:
     """Keras 2 builds and compiles its steps in another way, which Legroom does not know."""
 
-    def refuse(*args: Any, **kwargs: Any) -> Any:
-        raise MissingError(
-            f"This script trains with Keras 2 (tf_keras {module.__version__}), which Legroom does not support.",
-            "Train it with Keras 3: unset TF_USE_LEGACY_KERAS and import keras instead of tf_keras.",
+    def refuse(*args: Any, **kwargs: Any) -> NoReturn:
+        listener.refused(
+            MissingError(
+                f"This script trains with Keras 2 (tf_keras {module.__version__}), which Legroom does not support.",
+                "Train it with Keras 3: unset TF_USE_LEGACY_KERAS and import keras instead of tf_keras.",
+            )
         )
 
     module.Model.fit = module.Model.train_on_batch = refuse
 
 
-def watch_keras(on_captured: OnCaptured) -> None:
+def watch_keras(listener: Listener) -> None:
     from keras import Model
     from keras.src.trainers.trainer import Trainer
 
@@ -86,7 +110,7 @@ def watch_keras(on_captured: OnCaptured) -> None:
     if trainer is None:
         raise MissingError("Keras' trainer is not where it was in the tested version (Keras 3.15.1).")
     for name in ("fit", "train_on_batch"):
-        setattr(trainer, name, catch(getattr(trainer, name), name, on_captured))
+        setattr(trainer, name, catch(getattr(trainer, name), name, listener))
     original_compile = Trainer.compile
 
     def compile(self: Any, *args: Any, **kwargs: Any) -> Any:
@@ -95,23 +119,58 @@ def watch_keras(on_captured: OnCaptured) -> None:
         return original_compile(self, *args, **kwargs)
 
     Trainer.compile = compile
+    watch_optimizers(listener)
 
 
-def catch(method: Any, name: str, on_captured: OnCaptured) -> Any:
+def catch(method: Any, name: str, listener: Listener) -> Any:
     signature = inspect.signature(method)
 
-    def caught(self: Any, *args: Any, **kwargs: Any) -> Any:
+    def caught(self: Any, *args: Any, **kwargs: Any) -> NoReturn:
         arguments = dict(signature.bind(self, *args, **kwargs).arguments)
         arguments.pop("self", None)
         self._assert_compile_called(name)
-        on_captured(capture_fit(self, arguments, name, getattr(self, "_legroom_jit", None)))
+        try:
+            step = capture_fit(self, arguments, name, getattr(self, "_legroom_jit", None))
+        except LegroomError as error:
+            listener.refused(error)
+        listener.captured(step)
 
     return caught
 
 
-def watch_tensorflow(tf: types.ModuleType, on_captured: OnCaptured) -> None:
+def watch_optimizers(listener: Listener) -> None:
+    """An optimizer that is applied outside any captured step is a training loop that cannot be sized yet: say so, do not train."""
+    from keras.src.optimizers.base_optimizer import BaseOptimizer
+
+    def watch(original: Any) -> Any:
+        def watched(self: Any, *args: Any, **kwargs: Any) -> Any:
+            if not listener.training and not in_tf_function():
+                listener.refused(
+                    MissingError(
+                        "This script applies its optimizer in a loop of its own, outside any @tf.function; such a step cannot be "
+                        "sized yet.",
+                        "On TensorFlow, put the step (tape, gradient and apply_gradients) into a function under @tf.function and "
+                        "try again with --engine xla; on JAX, use model.fit or a module:function that returns (model, batch).",
+                    )
+                )
+            return original(self, *args, **kwargs)
+
+        return watched
+
+    for name in ("apply", "stateless_apply"):
+        setattr(BaseOptimizer, name, watch(getattr(BaseOptimizer, name)))
+
+
+def in_tf_function() -> bool:
+    tf = sys.modules.get("tensorflow")
+    return tf is not None and bool(tf.inside_function())
+
+
+def watch_tensorflow(tf: Any, listener: Listener) -> None:
     from tensorflow.python.eager.polymorphic_function.polymorphic_function import Function
 
+    with suppress(RuntimeError):  # already initialised: then CUDA_VISIBLE_DEVICES has kept it off them
+        tf.config.set_visible_devices([], "GPU")
     call = Function.__call__
     busy = threading.local()
 
@@ -120,50 +179,38 @@ def watch_tensorflow(tf: types.ModuleType, on_captured: OnCaptured) -> None:
             return call(self, *args, **kwargs)
         busy.on = True
         try:
-            step = capture_call(self, args, kwargs)
+            try:
+                step = capture_call(self, args, kwargs)
+            except LegroomError as error:
+                listener.refused(error)
             if step is not None:
-                on_captured(step)
+                listener.captured(step)
         finally:
             busy.on = False
         return call(self, *args, **kwargs)
 
     Function.__call__ = watched
-    watch_eager_tapes(tf)
     leave_unfilled(tf)
-
-
-def watch_eager_tapes(tf: Any) -> None:
-    """A tape used outside any tf.function is eager training: say so instead of training along."""
-    gradient = tf.GradientTape.gradient
-
-    def watched(self: Any, *args: Any, **kwargs: Any) -> Any:
-        if tf.executing_eagerly() and not tf.inside_function():
-            raise MissingError(
-                "This script trains eagerly, with a GradientTape outside any @tf.function; such a step cannot be sized yet.",
-                "Put the step (tape, gradient and apply_gradients) into a function under @tf.function and try again with "
-                "--engine xla.",
-            )
-        return gradient(self, *args, **kwargs)
-
-    tf.GradientTape.gradient = watched
 
 
 def leave_unfilled(tf: Any) -> None:
     """Huge random tensors get their memory but no values, so that their pages are never touched: only shapes matter here."""
-    from math import prod
 
-    for name in ("normal", "uniform", "truncated_normal"):
-        original = getattr(tf.random, name)
+    def replace(original: Any) -> Any:
         signature = inspect.signature(original)
 
-        def made(*args: Any, _original: Any = original, _signature: Any = signature, **kwargs: Any) -> Any:
-            bound = _signature.bind(*args, **kwargs)
-            bound.apply_defaults()
-            shape, dtype = bound.arguments["shape"], tf.as_dtype(bound.arguments["dtype"])
-            static = tf.get_static_value(shape) if tf.is_tensor(shape) else shape
-            sizes = [int(size) for size in static] if static is not None else []
-            if tf.executing_eagerly() and prod(sizes) * dtype.size >= LARGE_BYTES:
-                return tf.raw_ops.Empty(shape=sizes, dtype=dtype, init=False)
-            return _original(*args, **kwargs)
+        def made(*args: Any, **kwargs: Any) -> Any:
+            if tf.executing_eagerly() and not tf.inside_function():
+                with suppress(TypeError, ValueError, AttributeError):
+                    bound = signature.bind(*args, **kwargs)
+                    bound.apply_defaults()
+                    sizes = [int(size) for size in bound.arguments["shape"]]
+                    dtype = tf.as_dtype(bound.arguments["dtype"])
+                    if prod(sizes) * dtype.size >= LARGE_BYTES:
+                        return tf.raw_ops.Empty(shape=sizes, dtype=dtype, init=False)
+            return original(*args, **kwargs)
 
-        setattr(tf.random, name, made)
+        return made
+
+    for name in ("normal", "uniform", "truncated_normal"):
+        setattr(tf.random, name, replace(getattr(tf.random, name)))

@@ -6,7 +6,7 @@ Private names used, tested with Keras 3.15.1: `Trainer._symbolic_build`, `Traine
 
 import importlib
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from legroom.capture.batch import (
@@ -21,6 +21,7 @@ from legroom.capture.batch import (
     specs_of_dataset,
     with_batch,
 )
+from legroom.capture.frames import describe
 from legroom.errors import InputError, MissingError
 from legroom.records import Execution, Framework, Step
 
@@ -34,7 +35,6 @@ class KerasStep:
     model: Any
     data: Tree
     step: Step
-    raw_jit: Any = field(default=None, repr=False)
 
     def at_batch(self, batch: int) -> "KerasStep":
         """The same step for another batch size."""
@@ -75,7 +75,7 @@ def capture_fit(model: Any, arguments: dict[str, Any], source: str, raw_jit: Any
 
 
 def capture_model(model: Any, data: Tree, source: str = "model", raw_jit: Any = None) -> KerasStep:
-    """From a compiled model and the tree of its batch: (x,), (x, y) or (x, y, sample_weight)."""
+    """From a compiled model and the tree of its batch, as a train step gets it: x, (x, y) or (x, y, sample_weight)."""
     import keras
 
     if not isinstance(model, keras.Model):
@@ -109,25 +109,25 @@ def capture_model(model: Any, data: Tree, source: str = "model", raw_jit: Any = 
         policy=str(getattr(getattr(model, "dtype_policy", None), "name", "float32")),
         notes=notes_of(model),
     )
-    return KerasStep(model, data, step, raw_jit)
+    return KerasStep(model, data, step)
 
 
 def build(model: Any, data: Tree) -> None:
     """Create the model's, the loss's and the optimizer's variables from shapes alone."""
     import keras
 
+    if not hasattr(model, "_symbolic_build"):
+        raise MissingError(
+            f"This Keras ({keras.__version__}) builds models in another way than the one Legroom was tested with ({TESTED}).",
+            "Install a tested version, or report it.",
+        )
     symbolic = map_specs(lambda spec: keras.KerasTensor(spec.shape, spec.dtype), data)
     try:
         model._symbolic_build(data_batch=symbolic)
-    except AttributeError as error:
-        raise MissingError(
-            f"This Keras ({keras.__version__}) builds models in another way than the one Legroom was tested with ({TESTED}): {error}",
-            "Install a tested version, or report it.",
-        ) from error
-    except (ValueError, RuntimeError, TypeError) as error:
+    except Exception as error:
         raise InputError(
-            f"The model {model.name!r} could not be built for this batch: {error}",
-            "Check that the batch has the shape that the model and its loss expect.",
+            f"The model {model.name!r} could not be built for this batch: {describe(error)}",
+            "Check that the batch has the shape that the model, its loss and its metrics expect.",
         ) from error
     if not model.optimizer.built:
         model.optimizer.build(model.trainable_variables)
@@ -151,7 +151,9 @@ def execution_on_target(model: Any, framework: Framework, raw_jit: Any) -> tuple
     if names:
         return "graph", f"not compiled: {', '.join(names[:3])} cannot be"
     if not model_supports_jit(model):
-        return "graph", "not compiled: op determinism is on"
+        return "graph", "not compiled: Keras cannot (op determinism is on)"
+    if framework == "jax":
+        return ("xla", "JAX compiles its steps") if model.jit_compile else ("eager", "jit_compile=False")
     if raw_jit is True or (raw_jit is None and model.jit_compile):
         return "xla", "jit_compile=True"
     if raw_jit is None and gpu_visible():
@@ -200,31 +202,39 @@ def notes_of(model: Any) -> tuple[str, ...]:
 
 
 def data_of_fit(arguments: dict[str, Any], whole_batch: bool) -> Tree:
-    """The batch that a call of `fit` (or, with `whole_batch`, of `train_on_batch`) would train on, as specs."""
+    """The batch that a call of `fit` (or, with `whole_batch`, of `train_on_batch`) would hand to the train step, as specs."""
     x, y, weight = arguments.get("x"), arguments.get("y"), arguments.get("sample_weight")
     class_weight = arguments.get("class_weight")
     if x is None:
         raise InputError("fit() was called without data.", "Pass x, a dataset or a generator.")
     if whole_batch:
-        tree = tuple(specs_of(part) for part in (x, y, weight))
-        return add_class_weight(tree, class_weight)
+        return add_class_weight(tuple(specs_of(part) for part in (x, y, weight)), class_weight)
     if is_dataset(x):
-        tree = specs_of_dataset(x)
-    elif is_array_tree(x):
-        batch = arguments.get("batch_size") or DEFAULT_BATCH
+        return add_class_weight(specs_of_dataset(x), class_weight)
+    if is_array_tree(x):
+        batch = int(arguments.get("batch_size") or DEFAULT_BATCH)
         count = batch_of(specs_of(x))
-        tree = tuple(standard_floats(specs_of(part)) for part in (x, y, weight))
-        tree = with_batch(tree, min(int(batch), count) if count else int(batch))
-        while tree and tree[-1] is None:
-            tree = tree[:-1]
-    else:
-        tree = specs_of(first_batch(x))
-        if not isinstance(tree, tuple):
-            tree = (tree,)
-        tree = standard_floats(tree)
-    if not isinstance(tree, tuple):
-        tree = (tree,)
-    return add_class_weight(tree, class_weight)
+        parts = with_batch(
+            tuple(standard_floats(specs_of(part)) for part in (x, y, weight)), min(batch, count) if count else batch
+        )
+        return add_class_weight(pack(*parts), class_weight)
+    return add_class_weight(standard_floats(standard_batch(specs_of(first_batch(x)))), class_weight)
+
+
+def pack(x: Tree, y: Tree, weight: Tree) -> Tree:
+    """As Keras packs arrays: x alone stays x."""
+    if weight is not None:
+        return (x, y, weight)
+    if y is not None:
+        return (x, y)
+    return (x,) if isinstance(x, list | tuple) else x
+
+
+def standard_batch(tree: Tree) -> Tree:
+    """As Keras takes the batches of generators, PyDatasets and loaders: a list is a tuple, an array alone a tuple of one."""
+    if isinstance(tree, list):
+        return tuple(tree)
+    return (tree,) if isinstance(tree, ArraySpec) else tree
 
 
 def is_dataset(x: Any) -> bool:
@@ -270,9 +280,8 @@ def standard_floats(tree: Tree) -> Tree:
 
 def add_class_weight(tree: Tree, class_weight: Any) -> Tree:
     """`class_weight` arrives in the step as a sample weight for each example."""
-    if class_weight is None or len(tree) > 2:
+    if class_weight is None or not isinstance(tree, tuple) or (len(tree) > 2 and tree[2] is not None):
         return tree
     import keras
 
-    padded = (*tree, None)[:2]
-    return (*padded, ArraySpec((batch_of(tree),), keras.config.floatx()))
+    return (*(*tree, None)[:2], ArraySpec((batch_of(tree),), keras.config.floatx()))

@@ -2,6 +2,7 @@
 
 import signal
 import sys
+import traceback
 
 import click
 
@@ -37,7 +38,9 @@ for command in (estimate, gpus, doctor, oracle):
 
 def main() -> None:
     """Run a verb and leave with its exit code."""
-    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
+    for ending in ("SIGTERM", "SIGHUP"):
+        if hasattr(signal, ending):
+            signal.signal(getattr(signal, ending), lambda number, frame: sys.exit(128 + number))
     try:
         code = commands.main(standalone_mode=False)
     except LegroomError as error:
@@ -50,7 +53,8 @@ def main() -> None:
     except click.ClickException as error:
         error.show()
         sys.exit(2)
-    except BrokenPipeError:
-        sys.stderr.close()
-        sys.exit(0)
+    except Exception:  # noqa: BLE001 - a mistake of ours must not look like the answer "no" (exit code 1)
+        traceback.print_exc()
+        print_error("This is a mistake in Legroom itself.", "Report it with what is above and `legroom doctor --json`.")
+        sys.exit(3)
     sys.exit(code if isinstance(code, int) else 0)

@@ -8,9 +8,10 @@ from typing import Any
 import click
 
 from legroom.cli.output import answers, print_json, progress
+from legroom.engines.xla.environment import require_system
 from legroom.errors import InputError
 from legroom.front.child import is_script
-from legroom.front.estimating import EngineName, Estimator, require_batch, require_compiled
+from legroom.front.estimating import EngineName, Estimator, require_batch
 from legroom.front.max_batch import find_max_batch
 from legroom.front.source import ScriptSource
 from legroom.front.target import choose_card
@@ -69,16 +70,18 @@ class Options:
 
 
 def answer(target: str, arguments: tuple[str, ...], options: Options) -> Estimate:
+    require_system()
     card = choose_card(options.gpu, options.budget)
     require_batch(options.batch)
     require_target(target)
     with progress() as say:
         say(f"running {target} up to its first training step")
-        with ScriptSource(target, arguments) as source:
-            require_compiled(source.step, options.engine)
-            with Estimator(source, card, options.engine, say=say, limit=options.time_limit) as estimator:
-                found = estimator.at(options.batch)
-                return find_max_batch(estimator.at, found) if options.max_batch else found
+        with (
+            ScriptSource(target, arguments) as source,
+            Estimator(source, card, options.engine, say=say, limit=options.time_limit) as estimator,
+        ):
+            found = estimator.at(options.batch)
+            return find_max_batch(estimator.at, found) if options.max_batch else found
 
 
 def require_target(target: str) -> None:

@@ -11,22 +11,40 @@ import sys
 from pathlib import Path
 from typing import Any, TextIO
 
+from legroom.capture.frames import describe
 from legroom.errors import EngineError, InputError, LegroomError
 from legroom.front.source import LocalSource, step_to_json
 
 
 def main() -> None:
-    requests, answers = os.fdopen(int(sys.argv[1])), os.fdopen(int(sys.argv[2]), "w")
+    handles = [int(argument) for argument in sys.argv[1:3]]
+    for handle in handles:
+        os.set_inheritable(handle, False)  # or what the script starts in the background would keep them open
+    requests, answers = os.fdopen(handles[0]), os.fdopen(handles[1], "w")
     folder, target, arguments = Path(sys.argv[3]), sys.argv[4], sys.argv[5:]
+    sys.path.pop(0)  # the current folder, which `python -m` has put there and `python train.py` would not
     try:
+        from legroom.capture.script import Stop, StopScript, run_script
+
+        def hand_over(captured: Any) -> None:
+            serve(captured, requests, answers, folder)
+
         if is_script(target):
-            from legroom.capture.script import run_script
+            run_script(Path(target), arguments, hand_over)
+            return
+        from legroom.capture.factory import capture_factory
+        from legroom.capture.hooks import install
 
-            run_script(Path(target), arguments, lambda captured: serve(captured, requests, answers, folder))
-        else:
-            from legroom.capture.factory import capture_factory
-
-            serve(capture_factory(target), requests, answers, folder)
+        stop = Stop(hand_over)
+        install(stop)
+        try:
+            captured = capture_factory(target)
+        except StopScript:
+            if stop.error is not None:
+                raise stop.error from None
+            return
+        stop.training = True
+        hand_over(captured)
     except LegroomError as error:
         reply(answers, failure(error))
     except BrokenPipeError:
@@ -49,6 +67,10 @@ def serve(captured: Any, requests: TextIO, answers: TextIO, folder: Path) -> Non
             reply(answers, failure(error))
         except MemoryError:
             reply(answers, failure(EngineError("This machine ran out of memory while the step was traced.")))
+        except BrokenPipeError:
+            raise
+        except Exception as error:  # noqa: BLE001 - from the user's own code, whatever it is
+            reply(answers, failure(InputError(f"The training step could not be traced: {describe(error)}")))
 
 
 def answer(source: LocalSource, request: dict[str, Any], folder: Path) -> dict[str, Any]:

@@ -7,8 +7,8 @@ from typing import Any, Literal
 
 from legroom.engines.xla import cache
 from legroom.engines.xla.bounds import bounds_of
-from legroom.engines.xla.client import LIMIT_SECONDS, OPTIONS, Oracle
-from legroom.engines.xla.codec import program_from_json, program_to_json
+from legroom.engines.xla.client import LIMIT_SECONDS, Oracle, read_program_kept
+from legroom.engines.xla.environment import require_system
 from legroom.engines.xla.releases import release_for
 from legroom.errors import InputError, MissingError
 from legroom.front.max_batch import find_max_batch
@@ -72,18 +72,31 @@ class Estimator:
 
     def program_at(self, batch: int | None) -> tuple[Step, Program, bool]:
         known = self.source.fingerprint(batch)
-        key = None if known is None else cache.key_of("step", known, self.description, self.release.version, OPTIONS)
+        key = None if known is None else cache.key_of("step", known, self.description, self.release.version)
         kept = None if key is None else cache.read(key)
-        if kept is not None:
-            return step_from_json(kept["step"]), program_from_json(kept["program"]), True
+        program = None if kept is None else read_program_kept(kept["program"])
+        if kept is not None and program is not None:
+            return self.remembered(step_from_json(kept["step"]), batch), program, True
         self.say(f"tracing the step at batch {batch}")
         lowered = self.source.lower(batch, self.card.gpu.compute_capability)
         self.say(f"compiling for {self.card.label} at batch {batch}")
         before = self.oracle.compiled
         program = self.oracle.compile(lowered, self.card.gpu)
         if key is not None:
-            cache.write(key, {"step": step_to_json(lowered.step), "program": program_to_json(program)})
+            cache.write(
+                key, {"step": step_to_json(lowered.step), "program": self.oracle.key_of(lowered, self.card.gpu)}
+            )
         return lowered.step, program, self.oracle.compiled == before
+
+    def remembered(self, kept: Step, batch: int | None) -> Step:
+        """The step at hand with what tracing it has brought out before."""
+        return replace(
+            self.source.step,
+            batch=batch,
+            parameters=kept.parameters,
+            resident_bytes=kept.resident_bytes,
+            resident_reason=kept.resident_reason,
+        )
 
 
 def require_compiled(step: Step, engine: EngineName) -> None:
@@ -123,6 +136,7 @@ def estimate(  # noqa: PLR0913
     from legroom.capture.factory import batch_tree
     from legroom.capture.keras_fit import capture_model
 
+    require_system()
     card = choose_card(gpu, budget)
     require_batch(batch_size)
     source = LocalSource(capture_model(model, batch_tree(batch), raw_jit=jit_compile))

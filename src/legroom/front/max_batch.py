@@ -6,9 +6,10 @@ example) was compiled and did not.
 """
 
 from collections.abc import Callable
-from math import ceil, floor
+from dataclasses import replace
+from math import floor
 
-from legroom.errors import EngineError
+from legroom.errors import EngineError, LegroomError
 from legroom.records import Estimate
 
 MAX_COMPILATIONS = 6
@@ -27,27 +28,37 @@ def find_max_batch(at: Callable[[int], Estimate], first: Estimate) -> Estimate:
         batch = next_batch(known)
         if batch is None:
             break
-        known[batch] = at(batch)
-    return first.with_max_batch(max((batch for batch, estimate in known.items() if estimate.fits), default=0))
+        try:
+            known[batch] = at(batch)
+        except LegroomError as error:
+            return settle(first, known, f"the search for the largest batch ended at batch {batch}: {error.message}")
+    unsettled = next_batch(known) is not None
+    return settle(
+        first,
+        known,
+        "the search for the largest batch ran out of compilations: a larger one may fit" if unsettled else None,
+    )
+
+
+def settle(first: Estimate, known: dict[int, Estimate], note: str | None) -> Estimate:
+    found = max((batch for batch, estimate in known.items() if estimate.fits), default=0)
+    return replace(first, max_batch=found, notes=first.notes + ((note,) if note else ()))
 
 
 def next_batch(known: dict[int, Estimate]) -> int | None:
     """The batch to compile next, or None when the answer is settled."""
-    fitting = [batch for batch, estimate in known.items() if estimate.fits]
-    low = max(fitting, default=0)
+    low = max((batch for batch, estimate in known.items() if estimate.fits), default=0)
     high = min((batch for batch in known if batch > low), default=None)
     if high is not None and high <= ceiling(low):
         return None
     guess = interpolate(known)
     if high is None:
-        return max(guess, ceiling(low))
-    if guess <= low:
-        return ceiling(low)
-    if guess >= high:
-        return max(low + 1, floor(high / STEP))
-    if low and guess <= ceiling(low):
-        return ceiling(low)
-    return guess
+        return max(guess or 2 * low, ceiling(low))
+    if guess is None:
+        return (low + high) // 2
+    if guess <= ceiling(low):
+        return ceiling(low) if low else max(1, min(guess, high - 1))
+    return min(guess, max(low + 1, floor(high / STEP)))
 
 
 def ceiling(batch: int) -> int:
@@ -55,21 +66,23 @@ def ceiling(batch: int) -> int:
     return max(batch + 1, floor(batch * STEP))
 
 
-def interpolate(known: dict[int, Estimate]) -> int:
-    """Where the line through what is known meets the card's limit: the two points nearest to it, or one and what is fixed."""
+def interpolate(known: dict[int, Estimate]) -> int | None:
+    """Where the line through what is known meets the card's limit: the two points nearest to it, or one and what is fixed.
+
+    None when the two do not rise, as XLA's rematerialisation makes it happen: nothing can be drawn from them.
+    """
     limit = next(iter(known.values())).usable_bytes
     near = sorted(known, key=lambda batch: abs(known[batch].high_bytes - limit))[:2]
     if len(near) == 1:
         batch = near[0]
         fixed = fixed_bytes(known[batch])
         slope = (known[batch].high_bytes - fixed) / batch
-        return max(1, floor((limit - fixed) / slope)) if slope > 0 else ceil(batch * 2)
+        return max(1, floor((limit - fixed) / slope)) if slope > 0 else None
     one, two = sorted(near)
     rise = known[two].high_bytes - known[one].high_bytes
     if rise <= 0:
-        return two * 2 if known[two].fits else max(1, one // 2)
-    guess = one + (limit - known[one].high_bytes) * (two - one) / rise
-    return max(1, floor(guess))
+        return None
+    return max(1, floor(one + (limit - known[one].high_bytes) * (two - one) / rise))
 
 
 def fixed_bytes(estimate: Estimate) -> int:

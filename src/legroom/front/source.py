@@ -6,6 +6,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from types import TracebackType
@@ -88,7 +89,12 @@ class ScriptSource:
         os.close(from_child)
         self.answers_file = os.fdopen(self.answers)
         self.requests_file = os.fdopen(self.requests, "w")
-        self.step: Step = step_from_json(self.receive()["step"])
+        try:
+            self.step: Step = step_from_json(self.receive()["step"])
+        except BaseException:
+            self.process.terminate()
+            self.close()
+            raise
 
     def __enter__(self) -> "ScriptSource":
         return self
@@ -107,15 +113,15 @@ class ScriptSource:
         return Lowered(step_from_json(answer["step"]), program, answer["format"], answer["identity"])
 
     def ask(self, request: dict[str, Any]) -> dict[str, Any]:
-        self.requests_file.write(json.dumps(request) + "\n")
-        self.requests_file.flush()
+        with suppress(BrokenPipeError):  # the script's process is gone: `receive` says how
+            self.requests_file.write(json.dumps(request) + "\n")
+            self.requests_file.flush()
         return self.receive()
 
     def receive(self) -> dict[str, Any]:
         line = self.answers_file.readline()
         if not line:
             code = self.process.wait()
-            self.close()
             how = f"was killed by signal {-code}" if code < 0 else f"ended with exit code {code}"
             hint = (
                 "A signal 9 means that the machine ran out of memory, 11 that a native library crashed."
@@ -126,7 +132,6 @@ class ScriptSource:
         answer: dict[str, Any] = json.loads(line)
         if "error" in answer:
             kind = getattr(errors, answer["error"], errors.LegroomError)
-            self.close()
             raise kind(answer["message"], answer["hint"])
         return answer
 

@@ -1,6 +1,6 @@
 """An Estimate: what a training step will take of a device, and whether it fits."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from legroom.records.program import Category
 from legroom.records.step import Execution, Framework
@@ -16,7 +16,7 @@ class LayerShare:
 
 @dataclass(frozen=True, slots=True)
 class CurvePoint:
-    """At one moment of the schedule: what runs, and what is held by category."""
+    """At one moment of the schedule: what runs, and how much is held."""
 
     moment: int
     instruction: str
@@ -54,6 +54,3 @@ class Estimate:
     @property
     def fits(self) -> bool:
         return self.high_bytes <= self.usable_bytes
-
-    def with_max_batch(self, max_batch: int | None) -> "Estimate":
-        return replace(self, max_batch=max_batch)

@@ -1,5 +1,6 @@
 """A Step: what is trained, as capture found it. Plain data; the live model stays with whoever captured it."""
 
+import re
 from dataclasses import dataclass
 from math import prod
 from typing import Literal
@@ -8,13 +9,11 @@ Framework = Literal["tensorflow", "jax"]
 Execution = Literal["xla", "graph", "eager"]
 Role = Literal["weight", "state", "optimizer", "metric", "input", "other"]
 
-_DTYPE_BITS = {"bool": 8, "int4": 4, "uint4": 4, "float8_e4m3fn": 8, "float8_e5m2": 8}
-
 
 def dtype_bytes(dtype: str, elements: int) -> int:
-    """What `elements` of that dtype take; the width is the number at the end of its name (`bfloat16` → 2 bytes)."""
-    digits = "".join(c for c in dtype if c.isdigit())
-    bits = _DTYPE_BITS.get(dtype, int(digits) if digits else 0)
+    """What `elements` of that dtype take; the width is the first number in its name (`bfloat16` → 2 bytes)."""
+    number = re.search(r"\d+", dtype)
+    bits = 8 if dtype == "bool" else int(number[0]) if number else 0
     return (elements * bits + 7) // 8
 
 
@@ -53,7 +52,6 @@ class Step:
     policy: str = "float32"
     resident_bytes: int = 0
     resident_reason: str = ""
-    location: str | None = None
     notes: tuple[str, ...] = ()
 
     def sum_bytes(self, role: Role) -> int:

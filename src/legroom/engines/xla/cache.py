@@ -4,6 +4,7 @@ A file is written aside and moved into place, so that two processes writing at o
 is as good as none.
 """
 
+import functools
 import hashlib
 import json
 import os
@@ -23,13 +24,21 @@ def folder() -> Path:
 
 
 def key_of(*parts: Any) -> str:
-    """A hash of bytes, texts and plain data; equal parts give equal keys, on any machine."""
-    digest = hashlib.sha256(f"legroom {SCHEMA}".encode())
+    """A hash of bytes, texts and plain data; equal parts give equal keys, as long as Legroom is the same."""
+    digest = hashlib.sha256(f"legroom {SCHEMA} {code_identity()}".encode())
     for part in parts:
         data = part if isinstance(part, bytes) else json.dumps(part, sort_keys=True, default=str).encode()
         digest.update(len(data).to_bytes(8, "big"))
         digest.update(data)
     return digest.hexdigest()
+
+
+@functools.cache
+def code_identity() -> str:
+    """A hash of the code that answers are made by: another version of it makes other answers."""
+    root = Path(__file__).resolve().parents[2]
+    sources = sorted(path for room in ("records", "gpus", "capture", "engines") for path in (root / room).rglob("*.py"))
+    return hashlib.sha256(b"".join(path.read_bytes() for path in sources)).hexdigest()
 
 
 def read(key: str) -> Any | None:
@@ -47,11 +56,17 @@ def write(key: str, answer: Any) -> None:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         handle, name = tempfile.mkstemp(dir=path.parent, suffix=".part")
+    except OSError:
+        return
+    try:
         with os.fdopen(handle, "w") as file:
             json.dump({"schema": SCHEMA, "answer": answer}, file, separators=(",", ":"))
         os.replace(name, path)
     except OSError:
-        return
+        os.unlink(name)
+    except BaseException:
+        os.unlink(name)
+        raise
 
 
 def path_of(key: str) -> Path:

@@ -66,16 +66,18 @@ class Oracle:
                     pipe.close()
         self.process = None
 
+    def key_of(self, lowered: Lowered, gpu: Gpu) -> str:
+        """What the answer is kept under: everything that it depends on."""
+        roles = [asdict(tensor) for tensor in lowered.step.parameters]
+        program = (lowered.identity, lowered.format, roles, lowered.step.layers, lowered.step.optimizer)
+        return cache.key_of("program", *program, target_description(gpu), self.release.version, OPTIONS)
+
     def compile(self, lowered: Lowered, gpu: Gpu) -> Program:
         """The program as the compiler would lay it out in the card's memory."""
-        target = target_description(gpu)
-        roles = [asdict(tensor) for tensor in lowered.step.parameters]
-        key = cache.key_of(
-            lowered.identity, lowered.format, target, self.release.version, OPTIONS, roles, lowered.step.layers
-        )
-        kept = cache.read(key)
+        key = self.key_of(lowered, gpu)
+        kept = read_program_kept(key)
         if kept is not None:
-            return program_from_json(kept)
+            return kept
         program = self.ask(lowered, gpu)
         cache.write(key, program_to_json(program))
         return program
@@ -166,6 +168,12 @@ class Oracle:
             f"The XLA oracle's worker ended unexpectedly (exit code {code}).",
             f"Make it anew: legroom oracle install --release {self.release.version} --force",
         )
+
+
+def read_program_kept(key: str) -> Program | None:
+    """The program kept under that key, or None."""
+    kept = cache.read(key)
+    return None if kept is None else program_from_json(kept)
 
 
 def explain_failure(answer: dict[str, Any], log: str, limit_seconds: float) -> tuple[str, str | None]:

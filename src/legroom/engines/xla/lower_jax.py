@@ -16,8 +16,6 @@ from legroom.engines.xla.owners import OwnedVariables
 from legroom.errors import EngineError, InputError
 from legroom.records import Lowered, Tensor
 
-GROUPS = ("trainable", "non_trainable", "optimizer", "metrics")
-
 
 def lower_keras(captured: KerasStep, capability: tuple[int, int]) -> Lowered:
     """Trace and lower `model.train_step` with its state donated, as Keras' own `fit` compiles it."""

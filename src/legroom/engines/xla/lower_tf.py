@@ -37,7 +37,7 @@ def lower_keras(captured: KerasStep) -> Lowered:
         variable = variables.get(id(handle))
         return None if variable is None else owned.tensor(variable, roles[id(handle)])
 
-    return lower(lambda *data: model.train_step(data), tensor_specs(captured.data), {}, captured.step, describe)
+    return lower(model.train_step, (tensor_specs(captured.data),), {}, captured.step, describe)
 
 
 def lower_function(captured: FunctionStep) -> Lowered:

@@ -45,7 +45,7 @@ def release_for(framework: Framework, version: str) -> Release:
 
 
 def parse(version: str) -> tuple[int, ...]:
-    match = re.match(r"(\d+)\.(\d+)(?:\.(\d+))?", version)
+    match = re.fullmatch(r"(\d+)\.(\d+)(?:\.(\d+))?[\w.+-]*", version)
     if match is None:
         raise InputError(f"Cannot read {version!r} as a version.", "Write it as 0.9.0.")
     return tuple(int(part or 0) for part in match.groups())

@@ -3,7 +3,7 @@
 This file is started by path with the oracle's Python and imports nothing of Legroom. It reads one JSON request a line from
 stdin and answers with one JSON line on stdout. Each compilation happens in a forked child, so that a compiler that aborts
 takes only the child with it, and so that the child can be stopped as soon as XLA has written its buffer assignment: all
-memory is decided by then, and generating the machine code would take three quarters of the time (docs/engine-xla.md).
+memory is decided by then, and generating the machine code would take three quarters of the time (docs/how-it-works.md).
 
 Tested with jaxlib 0.9.0 and 0.10.2. Private names used: `jax._src.lib.xla_client`, `jax._src.compiler`.
 """

@@ -1,0 +1,26 @@
+"""Where in the user's own code something happened, for error messages."""
+
+import traceback
+from pathlib import Path
+
+
+def first_line(error: BaseException) -> str:
+    text = str(error).strip()
+    return text.splitlines()[0][:300] if text else "(no message)"
+
+
+def user_frames(error: BaseException) -> str:
+    """The last lines of the user's files that it went through; Legroom's frames and the standard library's are left out."""
+    here = Path(__file__).resolve().parents[1]
+    frames = [
+        frame
+        for frame in traceback.extract_tb(error.__traceback__)
+        if not Path(frame.filename).resolve().is_relative_to(here) and "runpy" not in frame.filename
+    ]
+    own = [frame for frame in frames if "site-packages" not in frame.filename] or frames
+    return "\n".join(f"  at {frame.filename}:{frame.lineno} in {frame.name}: {frame.line}" for frame in own[-3:])
+
+
+def describe(error: BaseException) -> str:
+    """`KeyError: 'x'` and where it came from."""
+    return f"{type(error).__name__}: {first_line(error)}\n{user_frames(error)}".rstrip()
