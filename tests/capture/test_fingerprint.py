@@ -5,7 +5,7 @@ import pytest
 from keras import layers
 
 from legroom.capture.batch import ArraySpec
-from legroom.capture.fingerprint import fingerprint
+from legroom.capture.fingerprint import fingerprint, is_stock
 from legroom.capture.keras_fit import capture_model
 
 pytestmark = pytest.mark.tensorflow
@@ -63,9 +63,8 @@ def test_code_of_the_users_own_has_none(custom):
     assert custom() is None
 
 
-def test_a_layer_that_is_recomputed_has_none():
-    def recomputed():
-        with keras.RematScope("full"):
-            return layers.Dense(3)
-
-    assert taken(recomputed) is None
+def test_a_layer_that_is_recomputed_is_not_stock():
+    with keras.RematScope("full"):
+        recomputed = layers.Dense(3)
+    assert is_stock(layers.Dense(3))
+    assert not is_stock(recomputed)

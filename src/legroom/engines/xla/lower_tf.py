@@ -56,11 +56,21 @@ def key_of(variable: Any) -> int:
 def lower(function: Any, args: Any, kwargs: Any, step: Step, describe: Any) -> Lowered:
     import tensorflow as tf
 
-    compiled = tf.function(function, jit_compile=True, autograph=step.source.startswith("@"))
+    leaves = tf.nest.flatten((args, kwargs))
+    specs = [leaf for leaf in leaves if isinstance(leaf, tf.TensorSpec)]
+
+    def flat(*tensors: Any) -> Any:
+        """The step with all its arrays as arguments of its own: the bridge takes no nested ones."""
+        given = iter(tensors)
+        filled = [next(given) if isinstance(leaf, tf.TensorSpec) else leaf for leaf in leaves]
+        packed, named = tf.nest.pack_sequence_as((args, kwargs), filled)
+        return function(*packed, **named)
+
+    compiled = tf.function(flat, jit_compile=True, autograph=step.source.startswith("@"))
     try:
         with functions_traced():
-            concrete = compiled.get_concrete_function(*args, **kwargs)
-            program = compiled.experimental_get_compiler_ir(*args, **kwargs)(stage="hlo_serialized")
+            concrete = compiled.get_concrete_function(*specs)
+            program = compiled.experimental_get_compiler_ir(*specs)(stage="hlo_serialized")
     except tf.errors.OpError as error:
         raise EngineError(
             f"TensorFlow cannot compile this step with XLA: {one_line(error)}",
