@@ -38,6 +38,7 @@ class Batches(keras.utils.PyDataset):
         ({"x": X, "y": Y}, (ArraySpec((32, 6), F32), ArraySpec((32,), "int32"))),
         ({"x": X, "y": Y, "batch_size": 500}, (ArraySpec((100, 6), F32), ArraySpec((100,), "int32"))),
         ({"x": X}, ArraySpec((32, 6), F32)),
+        ({"x": X[:40], "validation_split": 0.5}, ArraySpec((20, 6), F32)),
         ({"x": [X, X]}, ([ArraySpec((32, 6), F32)] * 2,)),
         ({"x": ([X[:8], Y[:8]] for _ in range(3))}, (ArraySpec((8, 6), F32), ArraySpec((8,), "int32"))),
         ({"x": tf.zeros((100, 6)), "y": tf.zeros((100,), tf.int32)}, (ArraySpec((32, 6), F32), ArraySpec((32,), "int32"))),

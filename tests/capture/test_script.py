@@ -1,7 +1,13 @@
 """Scripts of users, run in a child process up to their first training step."""
 
+import contextlib
+import signal
+import subprocess
+import sys
 import textwrap
+import time
 
+import psutil
 import pytest
 
 from legroom.errors import InputError, MissingError
@@ -212,3 +218,68 @@ def test_huge_random_inputs_take_no_memory(script):
     )
     with pytest.raises(InputError, match="ValueError before it trained: True"):
         ScriptSource(path)
+
+
+def test_a_model_without_a_call_is_built_by_its_train_step(script):
+    path = script(
+        """
+        import keras, numpy as np, tensorflow as tf
+        class Gan(keras.Model):
+            def __init__(self):
+                super().__init__()
+                self.g = keras.Sequential([keras.Input((4,)), keras.layers.Dense(6, name="paint")])
+                self.d = keras.Sequential([keras.Input((6,)), keras.layers.Dense(1)])
+                self.second = keras.optimizers.Adam()
+            def train_step(self, real):
+                with tf.GradientTape() as tape:
+                    loss = tf.reduce_mean(self.d(self.g(tf.random.normal((tf.shape(real)[0], 4)))) - self.d(real))
+                gradients = tape.gradient(loss, self.g.trainable_variables)
+                self.second.apply_gradients(zip(gradients, self.g.trainable_variables))
+                return {"loss": loss}
+        gan = Gan()
+        gan.compile()
+        gan.fit(np.zeros((64, 6), "float32"), batch_size=16)
+        """
+    )
+    with ScriptSource(path) as source:
+        lowered = source.lower(None, (8, 0))
+    owners = [tensor.layer for tensor in lowered.step.parameters if tensor.role == "optimizer"]
+    assert sum(owner.endswith("paint") for owner in owners) == 4
+
+
+def test_of_a_script_that_forks_one_process_is_captured(script):
+    path = script("import os\nos.fork()\n" + MODEL + "\nmodel.fit(x, y, batch_size=8)")
+    with ScriptSource(path) as source:
+        assert source.lower(None, (8, 0)).step.batch == 8
+
+
+def test_under_a_strategy_it_runs_op_by_op(script):
+    path = script(
+        "import tensorflow as tf\nwith tf.distribute.MirroredStrategy().scope():\n"
+        + textwrap.indent(MODEL, "    ")
+        + "\nmodel.fit(x, y)"
+    )
+    with ScriptSource(path) as source:
+        assert source.step.execution == "graph"
+        assert "strategy" in source.step.execution_reason
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_nothing_is_left_behind_when_it_is_interrupted(script, number):
+    path = script("import subprocess, time\nsubprocess.Popen(['sleep', '777'])\ntime.sleep(300)")
+    process = subprocess.Popen(
+        [sys.executable, "-m", "legroom", "estimate", path, "--gpu", "t4"], stderr=subprocess.DEVNULL
+    )
+    this = psutil.Process(process.pid)
+    children = []
+    while not any("sleep" in child.name() for child in children):
+        time.sleep(0.1)
+        children = this.children(recursive=True)
+    process.send_signal(number)
+    process.wait(timeout=10)
+    scripts = [child for child in children if number != signal.SIGKILL or "sleep" not in child.name()]
+    _, alive = psutil.wait_procs(scripts, timeout=5)
+    for child in children:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            child.kill()
+    assert alive == []

@@ -3,6 +3,7 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from legroom.errors import EngineError
 from legroom.front.max_batch import MAX_COMPILATIONS, ceiling, find_max_batch
 from legroom.records import Estimate
 
@@ -59,3 +60,26 @@ def test_a_dip_in_the_curve_does_not_make_it_claim_what_was_not_compiled():
 
 def test_ceiling_is_three_percent_or_one_example():
     assert [ceiling(batch) for batch in (0, 1, 33, 34, 100, 1000)] == [1, 2, 34, 35, 103, 1030]
+
+
+@given(
+    start=st.integers(1, 1000), slope=st.integers(1000, 10**7), limit=st.integers(2, 2000),
+    noise=st.lists(st.floats(-0.05, 0.05), min_size=64, max_size=64),
+)  # fmt: skip
+@settings(max_examples=300)
+def test_where_the_peak_does_not_rise_it_claims_only_what_fitted_and_says_if_it_ran_out(start, slope, limit, noise):
+    card = Card(lambda batch: int(slope * batch * (1 + noise[batch % 64])), slope * limit)
+    found = find_max_batch(card.at, card.at(start))
+    fits = {batch for batch, estimate in card.asked.items() if estimate.fits}
+    assert found.max_batch == max(fits, default=0)
+    settled = any(found.max_batch < batch <= ceiling(found.max_batch) for batch in card.asked if batch not in fits)
+    assert settled or any("may fit" in note for note in found.notes)
+
+
+def test_a_batch_that_cannot_be_compiled_ends_the_search_and_not_the_answer():
+    def at(batch):
+        raise EngineError("the compiler gave up")
+
+    found = find_max_batch(at, made_up(8, 100, 1000))
+    assert found.max_batch == 8
+    assert "gave up" in found.notes[-1]

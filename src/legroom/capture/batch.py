@@ -89,8 +89,8 @@ def require_static(tree: Tree) -> None:
             shown = ", ".join("?" if size is None else str(size) for size in spec.shape)
             raise InputError(
                 f"The batch has an array of shape ({shown}) whose size is not known before it is loaded.",
-                "Give the dimension a size (e.g. `.batch(32, drop_remainder=True)`, padded_batch with padded_shapes, or a "
-                "fixed sequence length), or pass --batch if only the batch size is unknown.",
+                "Give it a size, the largest that occurs: padded_batch with padded_shapes, a fixed sequence length, "
+                "`set_shape` in the map function; if it is the batch size, --batch will do.",
             )
 
 
@@ -171,7 +171,7 @@ def specs_of_dataset(dataset: Any) -> Tree:
             if rank is None:
                 raise InputError(
                     "The tf.data pipeline yields tensors of unknown rank.",
-                    "Set their shape in the map function: `image.set_shape((224, 224, 3))`.",
+                    "Give their shapes: output_signature in from_generator, or `tensor.set_shape(...)` in the map function.",
                 )
             return ArraySpec(tuple(spec.shape.as_list()), spec.dtype.name)
         if spec is None or type(spec).__name__ == "NoneTensorSpec":

@@ -14,6 +14,8 @@ from legroom.errors import InputError, LegroomError
 def capture_factory(target: str) -> KerasStep:
     """Import the module, call the function, capture what it returns."""
     module_name, _, function_name = target.partition(":")
+    if not module_name or not function_name:
+        raise InputError(f"{target!r} names no function of a module.", "The target is a script or module:function.")
     sys.path.insert(0, os.getcwd())
     try:
         module = importlib.import_module(module_name)

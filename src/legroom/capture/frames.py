@@ -1,11 +1,14 @@
 """Where in the user's own code something happened, for error messages."""
 
+import re
 import traceback
 from pathlib import Path
 
+ANSI = re.compile(r"\x1b\[[0-9;]*m")  # Keras writes its messages in bold
+
 
 def first_line(error: BaseException) -> str:
-    text = str(error).strip()
+    text = ANSI.sub("", str(error)).strip()
     return text.splitlines()[0][:300] if text else "(no message)"
 
 

@@ -6,7 +6,9 @@ Private names used, tested with Keras 3.15.1: `Trainer._symbolic_build`, `Traine
 
 import importlib
 from collections.abc import Iterator
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, replace
+from math import floor
 from typing import Any
 
 from legroom.capture.batch import (
@@ -14,6 +16,7 @@ from legroom.capture.batch import (
     ArraySpec,
     Tree,
     batch_of,
+    iter_specs,
     leaf_spec,
     map_specs,
     require_static,
@@ -122,15 +125,35 @@ def build(model: Any, data: Tree) -> None:
             "Install a tested version, or report it.",
         )
     symbolic = map_specs(lambda spec: keras.KerasTensor(spec.shape, spec.dtype), data)
-    try:
-        model._symbolic_build(data_batch=symbolic)
-    except Exception as error:
-        raise InputError(
-            f"The model {model.name!r} could not be built for this batch: {describe(error)}",
-            "Check that the batch has the shape that the model, its loss and its metrics expect.",
-        ) from error
-    if not model.optimizer.built:
-        model.optimizer.build(model.trainable_variables)
+    strategy = getattr(model, "_distribute_strategy", None)
+    with strategy.scope() if strategy is not None else nullcontext():
+        try:
+            model._symbolic_build(data_batch=symbolic)
+        except Exception as error:
+            if framework_of_keras() != "tensorflow" or not build_by_tracing(model, data):
+                raise InputError(
+                    f"The model {model.name!r} could not be built for this batch: {describe(error)}",
+                    "Check that the batch has the shape that the model, its loss and its metrics expect.",
+                ) from error
+        if not model.optimizer.built:
+            model.optimizer.build(model.trainable_variables)
+
+
+def build_by_tracing(model: Any, data: Tree) -> bool:
+    """Models without a `call` of their own (GANs, say) are built by their train step, which is what `fit` does on TensorFlow."""
+    import tensorflow as tf
+
+    leaves = list(iter_specs(data))
+
+    def train_step(*tensors: Any) -> Any:
+        given = iter(tensors)
+        return model.train_step(map_specs(lambda spec: next(given), data))
+
+    specs = [tf.TensorSpec(spec.shape, spec.dtype) for spec in leaves]
+    with suppress(Exception):
+        tf.function(train_step, autograph=False).get_concrete_function(*specs)
+        return True
+    return False
 
 
 def execution_on_target(model: Any, framework: Framework, raw_jit: Any) -> tuple[Execution, str]:
@@ -214,6 +237,8 @@ def data_of_fit(arguments: dict[str, Any], whole_batch: bool) -> Tree:
     if is_array_tree(x):
         batch = int(arguments.get("batch_size") or DEFAULT_BATCH)
         count = batch_of(specs_of(x))
+        if count and arguments.get("validation_split") and arguments.get("validation_data") is None:
+            count = max(1, floor(count * (1.0 - arguments["validation_split"])))
         parts = with_batch(
             tuple(standard_floats(specs_of(part)) for part in (x, y, weight)), min(batch, count) if count else batch
         )

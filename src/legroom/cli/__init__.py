@@ -52,6 +52,11 @@ def main() -> None:
         sys.exit(130)
     except click.ClickException as error:
         error.show()
+        if isinstance(error, click.NoSuchOption):
+            click.echo(
+                "What belongs to the script goes after --, e.g. legroom estimate train.py --gpu t4 -- --epochs 3",
+                err=True,
+            )
         sys.exit(2)
     except Exception:  # noqa: BLE001 - a mistake of ours must not look like the answer "no" (exit code 1)
         traceback.print_exc()

@@ -5,8 +5,10 @@ inherited pipes. The script's own output goes where it always goes; only JSON li
 requests closes, the script is let go: it unwinds from its training call and ends.
 """
 
+import ctypes
 import json
 import os
+import signal
 import sys
 from pathlib import Path
 from typing import Any, TextIO
@@ -15,8 +17,12 @@ from legroom.capture.frames import describe
 from legroom.errors import EngineError, InputError, LegroomError
 from legroom.front.source import LocalSource, step_to_json
 
+CLAIMED = "claimed"
+PR_SET_PDEATHSIG = 1
+
 
 def main() -> None:
+    end_with_parent()
     handles = [int(argument) for argument in sys.argv[1:3]]
     for handle in handles:
         os.set_inheritable(handle, False)  # or what the script starts in the background would keep them open
@@ -27,6 +33,7 @@ def main() -> None:
         from legroom.capture.script import Stop, StopScript, run_script
 
         def hand_over(captured: Any) -> None:
+            claim(folder)
             serve(captured, requests, answers, folder)
 
         if is_script(target):
@@ -46,9 +53,24 @@ def main() -> None:
         stop.training = True
         hand_over(captured)
     except LegroomError as error:
-        reply(answers, failure(error))
+        if not (folder / CLAIMED).exists():  # else a process that the script has forked was captured, and is answering
+            reply(answers, failure(error))
     except BrokenPipeError:
         return
+
+
+def claim(folder: Path) -> None:
+    """Of several processes that a script has forked, the first to train is captured; the others end here."""
+    try:
+        (folder / CLAIMED).touch(exist_ok=False)
+    except FileExistsError:
+        os._exit(0)
+
+
+def end_with_parent() -> None:
+    """On Linux: end when Legroom's process ends, however it ends."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def is_script(target: str) -> bool:

@@ -18,6 +18,7 @@ from legroom.gpus import target_description
 from legroom.memory.estimate import Target, assemble
 from legroom.records import Estimate, Program, Step
 
+LARGEST_BATCH = 2**31 - 1
 EngineName = Literal["auto", "xla"]
 Say = Callable[[str], None]
 
@@ -113,6 +114,10 @@ def require_compiled(step: Step, engine: EngineName) -> None:
 def require_batch(batch: int | None) -> int | None:
     if batch is not None and batch < 1:
         raise InputError(f"A batch has at least one example; received {batch}.", "Pass --batch 32, for example.")
+    if batch is not None and batch > LARGEST_BATCH:
+        raise InputError(
+            f"A batch of {batch} examples is more than any framework can count.", f"The most is {LARGEST_BATCH}."
+        )
     return batch
 
 

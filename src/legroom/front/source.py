@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -84,7 +85,9 @@ class ScriptSource:
             *arguments,
         ]
         env = {**QUIET, **os.environ, **OWN_SETTINGS}
-        self.process = subprocess.Popen(command, pass_fds=(to_child, from_child), stdout=sys.stderr, env=env)
+        self.process = subprocess.Popen(
+            command, pass_fds=(to_child, from_child), stdout=sys.stderr, env=env, start_new_session=True
+        )
         os.close(to_child)
         os.close(from_child)
         self.answers_file = os.fdopen(self.answers)
@@ -92,8 +95,7 @@ class ScriptSource:
         try:
             self.step: Step = step_from_json(self.receive()["step"])
         except BaseException:
-            self.process.terminate()
-            self.close()
+            self.close(patience=0.5)
             raise
 
     def __enter__(self) -> "ScriptSource":
@@ -102,7 +104,8 @@ class ScriptSource:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.close()
+        interrupted = kind is not None and not issubclass(kind, Exception)
+        self.close(patience=0.5 if interrupted else 20.0)
 
     def fingerprint(self, batch: int | None) -> str | None:
         return self.ask({"do": "fingerprint", "batch": batch})["fingerprint"]  # type: ignore[no-any-return]
@@ -135,16 +138,14 @@ class ScriptSource:
             raise kind(answer["message"], answer["hint"])
         return answer
 
-    def close(self) -> None:
-        """Let the script unwind (its `finally` blocks run); end it if it does not."""
+    def close(self, patience: float = 20.0) -> None:
+        """Let the script unwind (its `finally` blocks run); end it, and whatever it has started, if it does not."""
         for file in (self.requests_file, self.answers_file):
-            try:
+            with suppress(OSError):
                 file.close()
-            except OSError:
-                continue
-        try:
-            self.process.wait(timeout=20)
-        except subprocess.TimeoutExpired:
-            self.process.kill()
-            self.process.wait()
+        with suppress(subprocess.TimeoutExpired):
+            self.process.wait(timeout=patience)
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait()
         self.folder.cleanup()

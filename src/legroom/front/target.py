@@ -34,14 +34,14 @@ def choose_card(name: str | None, budget: str | int | None) -> Card:
         here = gpu_of_this_machine()
         if here is None and budget_bytes is None:
             raise InputError(
-                "No GPU was named, and this machine has none.",
+                "No GPU was named, and this machine has none that Legroom knows.",
                 "Name the one to train on, e.g. --gpu t4 (`legroom gpus` lists them), or say how much there is: --budget 8GiB.",
             )
         if here is None:
             assert budget_bytes is not None
             gpu = replace(find(STAND_IN), memory_bytes=budget_bytes)
             note = f"compiled as for an A100 (compute capability 8.0) with {format_bytes(budget_bytes)}; name the card with --gpu"
-            return Card(gpu, f"budget of {format_bytes(budget_bytes)}", budget_bytes, (note,))
+            return Card(gpu, f"a card with {format_bytes(budget_bytes)}", budget_bytes, (note,))
         gpu = here
     assumed = (f"{gpu.name}: {', '.join(gpu.assumed)} assumed from the nearest known card",) if gpu.assumed else ()
     return Card(gpu, gpu.name, budget_bytes, assumed)

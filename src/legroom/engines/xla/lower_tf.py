@@ -9,6 +9,7 @@ import hashlib
 from dataclasses import replace
 from typing import Any
 
+from legroom.capture.frames import ANSI
 from legroom.capture.keras_fit import KerasStep
 from legroom.capture.tf_step import FunctionStep, functions_traced, tensor_specs
 from legroom.engines.xla.owners import OwnedVariables
@@ -99,7 +100,7 @@ def identity_of(concrete: Any) -> str:
 
 
 def one_line(error: BaseException) -> str:
-    return " ".join(str(error).split())[:400]
+    return " ".join(ANSI.sub("", str(error)).split())[:600]
 
 
 def parameters_of(concrete: Any, describe: Any, layers: tuple[str, ...]) -> tuple[Tensor, ...]:
@@ -111,8 +112,8 @@ def parameters_of(concrete: Any, describe: Any, layers: tuple[str, ...]) -> tupl
         for tensor in inputs
     ]
     by_handle = {id(variable.handle): variable for variable in concrete.graph.variables}
-    others = [variable for variable in by_handle.values() if describe(variable.handle) is None]
-    slots = OwnedVariables([Named(variable) for variable in others if variable.trainable], layers)
+    weights = [Named(variable) for variable in by_handle.values() if variable.trainable]
+    slots = OwnedVariables(weights, layers)
     for handle in captured:
         variable = by_handle.get(id(handle))
         if variable is None:
