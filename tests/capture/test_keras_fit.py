@@ -96,7 +96,7 @@ def test_a_recurrent_layer_that_cudnn_cannot_run_is_compiled():
 def test_a_lazy_model_is_built_from_shapes_alone():
     model = keras.Sequential([layers.Dense(3), layers.Dense(2)])
     model.compile("adam", "sparse_categorical_crossentropy")
-    capture_model(model, (ArraySpec((4, 6), F32), ArraySpec((4,), "int32")))
+    capture_model(model, (ArraySpec((4, 6), F32), ArraySpec((4,), "int32"))).built()
     assert model.count_params() == 6 * 3 + 3 + 3 * 2 + 2
     assert int(model.optimizer.iterations) == 0
 
@@ -104,7 +104,7 @@ def test_a_lazy_model_is_built_from_shapes_alone():
 def test_nothing_is_trained():
     model = compiled()
     before = [w.copy() for w in model.get_weights()]
-    capture_fit(model, {"x": X, "y": Y}, "fit")
+    capture_fit(model, {"x": X, "y": Y}, "fit").built()
     assert all((old == new).all() for old, new in zip(before, model.get_weights(), strict=True))
 
 
@@ -118,7 +118,7 @@ def test_a_batch_of_the_wrong_shape_is_refused():
     model.compile("adam", "sparse_categorical_crossentropy")
     model.build((None, 7))
     with pytest.raises(InputError, match="could not be built"):
-        capture_model(model, (ArraySpec((4, 6), F32), ArraySpec((4,), "int32")))
+        capture_model(model, (ArraySpec((4, 6), F32), ArraySpec((4,), "int32"))).built()
 
 
 def test_steps_per_execution_is_said():

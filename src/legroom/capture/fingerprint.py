@@ -1,12 +1,17 @@
 """What a stock Keras step depends on, as one hash: known steps need not be traced again.
 
 Only for models that are stock Keras from end to end (layers, activations, loss, metrics, optimizer); anything with code of the
-user's own in it has no fingerprint and is traced each time.
+user's own in it has no fingerprint and is traced each time. Private name used, tested with Keras 3.15.1:
+`keras.src.utils.module_utils.LazyModule._available`.
 """
 
 import hashlib
+import importlib
 import json
 import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from legroom.capture.keras_fit import KerasStep
@@ -20,11 +25,14 @@ def fingerprint(captured: KerasStep) -> str | None:
     import keras
 
     model = captured.model
+    if not all(layer.built for layer in model._flatten_layers()):
+        captured = captured.built()
     layers = list(model._flatten_layers())
     if not all(is_stock(part) for part in [model.optimizer, *layers]):
         return None
     try:
-        configurations = [model.get_config(), model.get_compile_config()]
+        with tensorflow_left_out():
+            configurations = [model.get_config(), model.get_compile_config()]
     except (NotImplementedError, TypeError, ValueError):
         return None
     if not all(is_plain(configuration) for configuration in configurations):
@@ -34,7 +42,8 @@ def fingerprint(captured: KerasStep) -> str | None:
         "configurations": configurations,
         "batch": repr(captured.data),
         "variables": [
-            (v.path, v.shape, str(v.dtype), v.trainable) for v in [*model.variables, *model.optimizer.variables]
+            (v.path, v.shape, str(v.dtype), v.trainable)
+            for v in [*model.trainable_variables, *model.non_trainable_variables]
         ],
         "recomputed": [(layer.name, str(vars(layer).get("_remat_mode"))) for layer in layers],
         "policy": [keras.config.floatx(), keras.config.image_data_format(), captured.step.policy],
@@ -43,6 +52,20 @@ def fingerprint(captured: KerasStep) -> str | None:
         "framework": framework_settings(captured.step.framework),
     }
     return hashlib.sha256(json.dumps(known, sort_keys=True, default=str).encode()).hexdigest()
+
+
+@contextmanager
+def tensorflow_left_out() -> Iterator[None]:
+    """Keras imports TensorFlow, if it is installed, to look for its types in a configuration; on JAX there are none, and that takes seconds."""
+    lazy = importlib.import_module("keras.src.utils.module_utils").tensorflow
+    if "tensorflow" in sys.modules or not hasattr(lazy, "_available"):
+        yield
+        return
+    kept, lazy._available = lazy._available, False
+    try:
+        yield
+    finally:
+        lazy._available = kept
 
 
 def is_stock(part: Any) -> bool:

@@ -43,8 +43,13 @@ class KerasStep:
         """The same step for another batch size."""
         data = with_batch(self.data, batch)
         require_static(data)
-        build(self.model, data)
         return replace(self, data=data, step=replace(self.step, batch=batch))
+
+    def built(self) -> "KerasStep":
+        """The same step with all its variables made. Not done before it must be: a known step needs none of them."""
+        require_static(self.data)
+        build(self.model, self.data)
+        return replace(self, step=replace(self.step, layers=layer_names(self.model)))
 
 
 def framework_of_keras() -> Framework:
@@ -96,7 +101,6 @@ def capture_model(model: Any, data: Tree, source: str = "model", raw_jit: Any = 
     if batch is not None:
         data = with_batch(data, batch)
         require_static(data)
-        build(model, data)
     execution, reason = execution_on_target(model, framework, raw_jit)
     step = Step(
         framework=framework,

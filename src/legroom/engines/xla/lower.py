@@ -13,7 +13,7 @@ def lower(captured: KerasStep | FunctionStep, capability: tuple[int, int]) -> Lo
         from legroom.engines.xla import lower_tf
 
         return lower_tf.lower_function(captured)
-    require_static(captured.data)
+    captured = captured.built()
     if captured.step.framework == "jax":
         from legroom.engines.xla import lower_jax
 
