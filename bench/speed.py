@@ -54,7 +54,7 @@ def run(command: list[str], env: dict[str, str]) -> tuple[float, int, str]:
 
 def main() -> None:
     lines = [
-        "| backend | model | batch | asked | first time | again (answer kept) | beyond import and build | largest RSS | compilations |"
+        "| backend | model | batch | asked | first time | again (answer kept) | beyond import and build | largest RSS | compiled batches |"
     ]
     lines.append("|---|---|---|---|---|---|---|---|---|")
     for backend in ("tensorflow", "jax"):
