@@ -63,6 +63,8 @@ class Estimator:
             self.card.label, self.card.usable_bytes(step.framework), "xla", f"jaxlib {self.release.version}"
         )
         notes = self.card.notes + ((self.release.note,) if self.release.note else ())
+        if step.resident_bytes:
+            notes += (f"beside the program: {step.resident_reason}",)
         if step.execution != "xla":
             notes += (
                 f"this step runs op by op ({step.execution_reason}); the figures say what it would take compiled",

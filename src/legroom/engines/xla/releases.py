@@ -2,7 +2,7 @@
 
 | framework         | release      | how it was checked                                                            |
 |-------------------|--------------|-------------------------------------------------------------------------------|
-| TensorFlow 2.21   | jaxlib 0.9.0 | 14 + 17 programs against a real H200 (docs/accuracy.md); 0.10.2 is up to 10% off |
+| TensorFlow 2.21   | jaxlib 0.9.0 | 13 + 17 programs against a real H200 (docs/accuracy.md); 0.10.2 is up to 10% off |
 | TensorFlow others | jaxlib 0.9.0 | the nearest release that compiles without a GPU; not checked, bounds wider       |
 | JAX ≥ 0.9         | its own      | 0.10.2 against JAX 0.11.2 on a real H200 (docs/accuracy.md)                      |
 | JAX < 0.9         | jaxlib 0.9.0 | older ones refuse to compile without a GPU; not checked, bounds wider            |

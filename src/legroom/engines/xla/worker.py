@@ -12,7 +12,6 @@ import json
 import os
 import pathlib
 import re
-import resource
 import signal
 import sys
 import time
@@ -107,13 +106,7 @@ def answer(request: dict[str, Any], asker: int) -> dict[str, Any]:
     if pid == 0:
         os.kill(child, signal.SIGKILL)
         _, status = os.waitpid(child, 0)
-    peak_kib = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
-    return {
-        "status": outcome,
-        "signal": os.WTERMSIG(status) if os.WIFSIGNALED(status) else None,
-        "seconds": round(time.monotonic() - started, 3),
-        "peak_rss_bytes": peak_kib * 1024,
-    }
+    return {"status": outcome, "signal": os.WTERMSIG(status) if os.WIFSIGNALED(status) else None}
 
 
 def main() -> None:
@@ -134,7 +127,7 @@ def main() -> None:
         try:
             result = answer(request, asker)
         except OSError as error:
-            result = {"status": "failed", "signal": None, "seconds": 0.0, "error": f"{type(error).__name__}: {error}"}
+            result = {"status": "failed", "signal": None, "error": f"{type(error).__name__}: {error}"}
         print(json.dumps({"id": request["id"], **result}), file=reply, flush=True)
 
 
