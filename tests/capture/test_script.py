@@ -140,7 +140,32 @@ def test_a_plain_tf_function_step_is_captured_and_not_run(script):
     assert [t.layer for t in lowered.step.parameters if t.role == "optimizer"].count("first") == 4
 
 
-def test_eager_training_is_refused_rather_than_done(script):
+def test_an_eager_step_is_captured_and_not_run(script):
+    path = script(
+        """
+        import keras, numpy as np, tensorflow as tf
+        model = keras.Sequential([keras.Input((6,)), keras.layers.Dense(3, name="first")])
+        optimizer = keras.optimizers.SGD()
+        while True:
+            try:
+                for x in tf.data.Dataset.from_tensor_slices(np.ones((32, 6), "float32")).batch(8):
+                    with tf.GradientTape() as tape:
+                        loss = tf.reduce_mean(model(x))
+                    raise SystemError("trained")
+                    optimizer.apply(tape.gradient(loss, model.trainable_variables), model.trainable_variables)
+            except SystemError:
+                raise
+            except:
+                pass
+        """
+    )
+    with ScriptSource(path) as source:
+        assert (source.step.source, source.step.execution, source.step.batch) == ("eager loop train.py:7", "eager", 8)
+        assert "first" in source.step.layers
+    assert source.process.returncode == 0
+
+
+def test_eager_training_that_is_not_understood_is_refused_rather_than_done(script):
     path = script(
         """
         import keras, tensorflow as tf
@@ -148,13 +173,14 @@ def test_eager_training_is_refused_rather_than_done(script):
         with tf.GradientTape() as tape:
             loss = v * v
         gradient = tape.gradient(loss, v.value)
+        update = getattr(keras.optimizers.SGD(), "apply")
         try:
-            keras.optimizers.SGD().apply([gradient], [v])
+            update([gradient], [v])
         except Exception:
             pass
         """
     )
-    with pytest.raises(MissingError, match="in a loop of its own"):
+    with pytest.raises(MissingError, match=r"in a loop of its own, outside any @tf\.function \(train\.py:9\)"):
         ScriptSource(path)
 
 

@@ -106,6 +106,24 @@ def test_the_same_script_on_jax(folder):
     assert "wide" in done.stdout
 
 
+@pytest.mark.tensorflow
+def test_without_a_gpu_the_step_is_sized_for_this_cpu_and_needs_no_oracle(folder, tmp_path):
+    done = legroom("estimate", "train.py", "--json", cwd=folder, LEGROOM_HOME=str(tmp_path))
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert (found["engine"], found["gpu"]) == ("op", "this machine's CPU")
+    assert sum(found["breakdown"].values()) == found["peak_bytes"]
+
+
+@pytest.mark.tensorflow
+def test_a_budget_below_the_weights_does_not_fit_and_names_what_had_no_room(folder):
+    done = legroom("estimate", "train.py", "--budget", "100KiB", "--json", cwd=folder)
+    assert done.returncode == 1, done.stderr
+    found = json.loads(done.stdout)
+    assert not found["fits"]
+    assert found["out_of_memory"]["asked_bytes"] > found["out_of_memory"]["largest_free_bytes"]
+
+
 @pytest.mark.oracle
 @pytest.mark.tensorflow
 def test_a_function_that_returns_a_model_and_a_batch(folder):
@@ -121,7 +139,8 @@ def test_a_function_that_returns_a_model_and_a_batch(folder):
         (["estimate", "train.py", "--gpu", "t4", "--budget", "lots"], 2, "8GiB"),
         (["estimate", "train.py", "--gpu", "t4", "--batch", "0"], 2, "at least one example"),
         (["estimate", "train.py", "--gpu", "t4", "--batch", "many"], 2, "not a valid integer"),
-        (["estimate", "train.py"], 2, "--gpu t4"),
+        (["estimate", "train.py", "--engine", "xla"], 2, "--gpu t4"),
+        (["estimate", "train.py", "--engine", "tpu"], 2, "'auto', 'xla', 'op'"),
         (["estimate", "nosuch.py", "--gpu", "t4"], 2, "There is no script"),
         (["estimate", ".", "--gpu", "t4"], 2, "Name the training script"),
         (["estimate", "nosuch:build", "--gpu", "t4"], 2, "no module 'nosuch'"),

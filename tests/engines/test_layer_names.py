@@ -2,7 +2,7 @@
 
 import pytest
 
-from legroom.engines.xla.layer_names import LayerNames, split_op_name
+from legroom.engines.layer_names import LayerNames, split_op_name
 
 
 @pytest.mark.parametrize(

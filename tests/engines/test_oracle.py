@@ -13,7 +13,7 @@ from dataclasses import replace
 import psutil
 import pytest
 
-from legroom.engines.xla import cache
+from legroom.engines import cache
 from legroom.engines.xla.client import Oracle
 from legroom.engines.xla.environment import Environment, install
 from legroom.engines.xla.releases import Release, release_for

@@ -2,7 +2,7 @@
 
 The script decides when, and with which backend, it imports Keras and TensorFlow; the hooks are put in right after that
 import, by a finder in `sys.meta_path`. They replace `fit`, `train_on_batch` and `compile` of Keras' trainer, `apply` of its
-optimizers, and the call of a `tf.function`, in this process only. What they catch goes to the listener, which does not return.
+optimizers, the call of a `tf.function` and the entry of a `tf.GradientTape`, in this process only. What they catch goes to the listener, which does not return.
 
 Private names used, tested with Keras 3.15.1 and TensorFlow 2.21.0: `keras.src.trainers.trainer.Trainer`,
 `keras.src.optimizers.base_optimizer.BaseOptimizer`, `tensorflow.python.eager.polymorphic_function.polymorphic_function.Function`.
@@ -20,7 +20,9 @@ from contextlib import suppress
 from math import prod
 from typing import Any, NoReturn, Protocol
 
+from legroom.capture.eager_loop import capture_tape
 from legroom.capture.keras_fit import KerasStep, capture_fit
+from legroom.capture.stack import user_line
 from legroom.capture.tf_step import FunctionStep, capture_call
 from legroom.errors import LegroomError, MissingError
 from legroom.units import MIB
@@ -31,11 +33,37 @@ LARGE_BYTES = 512 * MIB  # a random tensor of this size is left unfilled: its va
 class Listener(Protocol):
     """Who is told. Neither call returns; `training` is False until a step has been captured."""
 
-    training: bool
+    @property
+    def training(self) -> bool: ...
 
     def captured(self, step: KerasStep | FunctionStep) -> NoReturn: ...
 
     def refused(self, error: LegroomError) -> NoReturn: ...
+
+
+class Holding:
+    """The listener, and whether a step is held: until the script is let go again, what runs is run by Legroom itself."""
+
+    def __init__(self, listener: Listener) -> None:
+        self.listener = listener
+        self.let_go = False
+
+    @property
+    def training(self) -> bool:
+        return self.listener.training
+
+    @property
+    def held(self) -> bool:
+        return self.training and not self.let_go
+
+    def captured(self, step: KerasStep | FunctionStep) -> NoReturn:
+        try:
+            self.listener.captured(step)
+        finally:
+            self.let_go = True
+
+    def refused(self, error: LegroomError) -> NoReturn:
+        self.listener.refused(error)
 
 
 class AfterImport(importlib.abc.MetaPathFinder):
@@ -71,11 +99,12 @@ class AfterImport(importlib.abc.MetaPathFinder):
 
 def install(listener: Listener) -> None:
     """Watch for training from now on."""
+    holding = Holding(listener)
     actions: dict[str, Callable[[types.ModuleType], None]] = {
-        "keras": lambda module: watch_keras(listener),
-        "tensorflow": lambda module: watch_tensorflow(module, listener),
+        "keras": lambda module: watch_keras(holding),
+        "tensorflow": lambda module: watch_tensorflow(module, holding),
         "jax": keep_jax_off_gpus,
-        "tf_keras": lambda module: refuse_keras_2(module, listener),
+        "tf_keras": lambda module: refuse_keras_2(module, holding),
     }
     for name in list(actions):
         if name in sys.modules:
@@ -139,18 +168,20 @@ def catch(method: Any, name: str, listener: Listener) -> Any:
 
 
 def watch_optimizers(listener: Listener) -> None:
-    """An optimizer that is applied outside any captured step is a training loop that cannot be sized yet: say so, do not train."""
+    """An optimizer that is applied outside any captured step is a training loop that was not understood: say so, do not train."""
     from keras.src.optimizers.base_optimizer import BaseOptimizer
 
     def watch(original: Any) -> Any:
         def watched(self: Any, *args: Any, **kwargs: Any) -> Any:
             if not listener.training and not in_tf_function():
+                line = user_line(sys._getframe(1))
                 listener.refused(
                     MissingError(
-                        "This script applies its optimizer in a loop of its own, outside any @tf.function; such a step cannot be "
-                        "sized yet.",
-                        "On TensorFlow, put the step (tape, gradient and apply_gradients) into a function under @tf.function and "
-                        "try again with --engine xla; on JAX, use model.fit or a module:function that returns (model, batch).",
+                        "This script applies its optimizer in a loop of its own, outside any @tf.function"
+                        f"{f' ({line})' if line else ''}, and Legroom cannot tell where a step of it begins.",
+                        "On TensorFlow, call optimizer.apply_gradients in the loop or function that opens the GradientTape, or put "
+                        "tape, gradient and apply_gradients into a function under @tf.function; on JAX, use model.fit or a "
+                        "module:function that returns (model, batch).",
                     )
                 )
             return original(self, *args, **kwargs)
@@ -166,7 +197,7 @@ def in_tf_function() -> bool:
     return tf is not None and bool(tf.inside_function())
 
 
-def watch_tensorflow(tf: Any, listener: Listener) -> None:
+def watch_tensorflow(tf: Any, listener: Holding) -> None:
     from tensorflow.python.eager.polymorphic_function.polymorphic_function import Function
 
     with suppress(RuntimeError):  # already initialised: then CUDA_VISIBLE_DEVICES has kept it off them
@@ -175,7 +206,7 @@ def watch_tensorflow(tf: Any, listener: Listener) -> None:
     busy = threading.local()
 
     def watched(self: Any, *args: Any, **kwargs: Any) -> Any:
-        if getattr(busy, "on", False) or not tf.executing_eagerly() or tf.inside_function():
+        if getattr(busy, "on", False) or listener.held or not tf.executing_eagerly() or tf.inside_function():
             return call(self, *args, **kwargs)
         busy.on = True
         try:
@@ -190,7 +221,25 @@ def watch_tensorflow(tf: Any, listener: Listener) -> None:
         return call(self, *args, **kwargs)
 
     Function.__call__ = watched
+    watch_tapes_entered(tf, listener)
     leave_unfilled(tf)
+
+
+def watch_tapes_entered(tf: Any, listener: Holding) -> None:
+    """A tape that the script enters outside any tf.function may be the start of an eager training step."""
+    enter = tf.GradientTape.__enter__
+
+    def entered(self: Any) -> Any:
+        if not listener.held and tf.executing_eagerly() and not tf.inside_function():
+            try:
+                step = capture_tape(sys._getframe(1))
+            except LegroomError as error:
+                listener.refused(error)
+            if step is not None:
+                listener.captured(step)
+        return enter(self)
+
+    tf.GradientTape.__enter__ = entered
 
 
 def leave_unfilled(tf: Any) -> None:

@@ -29,6 +29,7 @@ from legroom.errors import InputError, MissingError
 from legroom.records import Execution, Framework, Step
 
 TESTED = "Keras 3.15.1"
+AUTOMATIC = 'jit_compile="auto" is True on a GPU'
 
 
 @dataclass(frozen=True)
@@ -114,6 +115,7 @@ def capture_model(model: Any, data: Tree, source: str = "model", raw_jit: Any = 
         layers=layer_names(model),
         optimizer=type(model.optimizer).__name__,
         policy=str(getattr(getattr(model, "dtype_policy", None), "name", "float32")),
+        compiled_for_gpu=reason == AUTOMATIC,
         notes=notes_of(model),
     )
     return KerasStep(model, data, step)
@@ -185,7 +187,7 @@ def execution_on_target(model: Any, framework: Framework, raw_jit: Any) -> tuple
         return "xla", "jit_compile=True"
     if raw_jit is None and gpu_visible():
         return "graph", "jit_compile=False"
-    return "xla", 'jit_compile="auto" is True on a GPU'
+    return "xla", AUTOMATIC
 
 
 def needs_cudnn(layer: Any, framework: Framework) -> bool:

@@ -8,7 +8,6 @@ from typing import Any
 import click
 
 from legroom.cli.output import answers, print_json, progress
-from legroom.engines.xla.environment import require_system
 from legroom.errors import InputError
 from legroom.front.child import is_script
 from legroom.front.estimating import EngineName, Estimator, require_batch
@@ -41,9 +40,9 @@ goes to the script."""
 @click.option("--max-batch", is_flag=True, help="Also find the largest batch that fits.")
 @click.option(
     "--engine",
-    type=click.Choice(["auto", "xla"]),
+    type=click.Choice(["auto", "xla", "op"]),
     default="auto",
-    help="xla: what the step takes compiled, even if it runs op by op.",
+    help="What the step takes compiled (xla) or op by op (op), however it really runs.",
 )
 @click.option(
     "--time-limit", type=float, default=900.0, metavar="SECONDS", show_default=True, help="For each compilation."
@@ -70,7 +69,6 @@ class Options:
 
 
 def answer(target: str, arguments: tuple[str, ...], options: Options) -> Estimate:
-    require_system()
     card = choose_card(options.gpu, options.budget)
     require_batch(options.batch)
     require_target(target)

@@ -9,7 +9,7 @@ from typing import Any
 from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-from legroom.front.estimating import Say
+from legroom.front.source import Say
 
 
 def answers() -> Console:

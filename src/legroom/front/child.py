@@ -14,6 +14,8 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from legroom.capture.frames import describe
+from legroom.engines.op.codec import work_to_json
+from legroom.engines.op.grappler import Device
 from legroom.errors import EngineError, InputError, LegroomError
 from legroom.front.source import LocalSource, step_to_json
 
@@ -110,6 +112,13 @@ def answer(source: LocalSource, request: dict[str, Any], folder: Path) -> dict[s
             "format": lowered.format,
             "identity": lowered.identity,
         }
+    if request["do"] == "work":
+        capability = request["device"].pop("capability")
+        device = Device(None if capability is None else (capability[0], capability[1]), **request["device"])
+        made = source.work(batch, device)
+        path = folder / f"work-{batch}"
+        path.write_text(json.dumps(work_to_json(made.work)))
+        return {"step": step_to_json(made.step), "work": str(path)}
     raise InputError(f"Unknown request {request['do']!r}.")
 
 

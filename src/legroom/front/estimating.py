@@ -1,34 +1,22 @@
 """Estimating: capture, engine and memory wired together. What both `legroom estimate` and `legroom.estimate()` call."""
 
-import time
-from collections.abc import Callable
-from dataclasses import replace
 from typing import Any, Literal
 
-from legroom.engines.xla import cache
-from legroom.engines.xla.bounds import bounds_of
-from legroom.engines.xla.client import LIMIT_SECONDS, Oracle, read_program_kept
-from legroom.engines.xla.environment import require_system
-from legroom.engines.xla.releases import release_for
-from legroom.errors import InputError, MissingError
+from legroom.engines.xla.client import LIMIT_SECONDS
+from legroom.errors import InputError
+from legroom.front.compiled import Compiled
 from legroom.front.max_batch import find_max_batch
-from legroom.front.source import LocalSource, StepSource, step_from_json, step_to_json
-from legroom.front.target import Card, choose_card
-from legroom.gpus import target_description
-from legroom.memory.estimate import Target, assemble
-from legroom.records import Estimate, Program, Step
+from legroom.front.simulated import Simulated
+from legroom.front.source import LocalSource, Say, StepSource, be_silent
+from legroom.front.target import Card, choose_card, require_gpu
+from legroom.records import Estimate, Step
 
 LARGEST_BATCH = 2**31 - 1
-EngineName = Literal["auto", "xla"]
-Say = Callable[[str], None]
-
-
-def be_silent(text: str) -> None:
-    """Progress for nobody."""
+EngineName = Literal["auto", "xla", "op"]
 
 
 class Estimator:
-    """Answers for one captured step and one card, at any batch size. A context manager: it holds the compiler's worker."""
+    """Answers for one captured step and one card, at any batch size. A context manager: it may hold a compiler's worker."""
 
     def __init__(
         self,
@@ -40,77 +28,30 @@ class Estimator:
         limit: float = LIMIT_SECONDS,
     ) -> None:
         self.source = source
-        self.card = card
-        self.say = say
-        step = source.step
-        require_compiled(step, engine)
-        self.release = release_for(step.framework, step.framework_version)
-        self.oracle = Oracle(self.release, limit)
-        self.description = target_description(card.gpu)
+        self.answers: Compiled | Simulated
+        if engine_for(source.step, card, engine) == "op":
+            self.answers = Simulated(source, card, say=say)
+        else:
+            self.answers = Compiled(source, require_gpu(card), say=say, limit=limit)
 
     def __enter__(self) -> "Estimator":
         return self
 
     def __exit__(self, *exception: object) -> None:
-        self.oracle.close()
+        self.answers.close()
 
     def at(self, batch: int | None) -> Estimate:
         """The estimate at that batch size; None stands for the one that was captured."""
-        started = time.monotonic()
-        batch = require_batch(self.source.step.batch if batch is None else batch)
-        step, program, cached = self.program_at(batch)
-        target = Target(
-            self.card.label, self.card.usable_bytes(step.framework), "xla", f"jaxlib {self.release.version}"
-        )
-        notes = self.card.notes + ((self.release.note,) if self.release.note else ())
-        if step.resident_bytes:
-            notes += (f"beside the program: {step.resident_reason}",)
-        if step.execution != "xla":
-            notes += (
-                f"this step runs op by op ({step.execution_reason}); the figures say what it would take compiled",
-            )
-        bounds = bounds_of(step, program, self.release, self.card.gpu)
-        estimate = assemble(step, program, target, bounds, seconds=time.monotonic() - started, notes=notes)
-        return replace(estimate, from_cache=cached)
-
-    def program_at(self, batch: int | None) -> tuple[Step, Program, bool]:
-        known = self.source.fingerprint(batch)
-        key = None if known is None else cache.key_of("step", known, self.description, self.release.version)
-        kept = None if key is None else cache.read(key)
-        program = None if kept is None else read_program_kept(kept["program"])
-        if kept is not None and program is not None:
-            return self.remembered(step_from_json(kept["step"]), batch), program, True
-        self.say(f"tracing the step at batch {batch}")
-        lowered = self.source.lower(batch, self.card.gpu.compute_capability)
-        self.say(f"compiling for {self.card.label} at batch {batch}")
-        before = self.oracle.compiled
-        program = self.oracle.compile(lowered, self.card.gpu)
-        if key is not None:
-            cache.write(
-                key, {"step": step_to_json(lowered.step), "program": self.oracle.key_of(lowered, self.card.gpu)}
-            )
-        return lowered.step, program, self.oracle.compiled == before
-
-    def remembered(self, kept: Step, batch: int | None) -> Step:
-        """The step at hand with what tracing it has brought out before."""
-        return replace(
-            self.source.step,
-            batch=batch,
-            parameters=kept.parameters,
-            resident_bytes=kept.resident_bytes,
-            resident_reason=kept.resident_reason,
-        )
+        return self.answers.at(require_batch(self.source.step.batch if batch is None else batch))
 
 
-def require_compiled(step: Step, engine: EngineName) -> None:
-    """Op-by-op steps are sized by another engine, which is not built yet."""
-    if step.execution == "xla" or engine == "xla":
-        return
-    raise MissingError(
-        f"This step runs op by op ({step.execution_reason}), and its peak comes out of TensorFlow's executor and allocator; "
-        "this version of Legroom sizes compiled steps only.",
-        "Ask what it would take compiled with --engine xla, and train it so: jit_compile=True in compile() or @tf.function(jit_compile=True).",
-    )
+def engine_for(step: Step, card: Card, engine: EngineName) -> Literal["xla", "op"]:
+    """The engine for how the step will run there; on a CPU Keras compiles only what it was told to."""
+    if engine != "auto":
+        return engine
+    if step.execution != "xla" or (card.is_cpu and step.compiled_for_gpu):
+        return "op"
+    return "xla"
 
 
 def require_batch(batch: int | None) -> int | None:
@@ -143,7 +84,6 @@ def estimate(  # noqa: PLR0913
     from legroom.capture.factory import batch_tree
     from legroom.capture.keras_fit import capture_model
 
-    require_system()
     card = choose_card(gpu, budget)
     require_batch(batch_size)
     source = LocalSource(capture_model(model, batch_tree(batch), raw_jit=jit_compile))

@@ -8,7 +8,7 @@ from typing import Any
 import psutil
 
 from legroom import __version__
-from legroom.engines.xla.cache import folder as cache_folder
+from legroom.engines.cache import folder as cache_folder
 from legroom.engines.xla.environment import Environment, home
 from legroom.engines.xla.releases import Release, release_for
 from legroom.front.target import gpu_of_this_machine

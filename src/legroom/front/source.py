@@ -6,7 +6,7 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
@@ -14,23 +14,33 @@ from types import TracebackType
 from typing import Any, Protocol
 
 from legroom import errors
+from legroom.engines.op.codec import work_from_json
+from legroom.engines.op.grappler import Device
+from legroom.engines.op.lower import OpStep
 from legroom.records import Lowered, Step, Tensor
 
 QUIET = {"TF_CPP_MIN_LOG_LEVEL": "2", "TF_ENABLE_ONEDNN_OPTS": "0"}  # TensorFlow greets on every start otherwise
 OWN_SETTINGS = {"CUDA_VISIBLE_DEVICES": "-1", "JAX_PLATFORMS": "cpu"}  # nothing of a real GPU is touched
 
 
+Say = Callable[[str], None]
 Capability = tuple[int, int]  # a card's compute capability: what the frameworks ask it for while they trace
 
 
+def be_silent(text: str) -> None:
+    """Progress for nobody."""
+
+
 class StepSource(Protocol):
-    """A captured step that can be lowered for any batch size."""
+    """A captured step that can be lowered for any batch size, for either engine."""
 
     step: Step
 
     def fingerprint(self, batch: int | None) -> str | None: ...
 
     def lower(self, batch: int | None, capability: Capability) -> Lowered: ...
+
+    def work(self, batch: int | None, device: Device) -> OpStep: ...
 
 
 class LocalSource:
@@ -51,6 +61,11 @@ class LocalSource:
         from legroom.engines.xla.lower import lower
 
         return lower(self.resized(batch), capability)
+
+    def work(self, batch: int | None, device: Device) -> OpStep:
+        from legroom.engines.op.lower import lower
+
+        return lower(self.resized(batch), device)
 
     def resized(self, batch: int | None) -> Any:
         if batch is None or batch == self.captured.step.batch:
@@ -114,6 +129,11 @@ class ScriptSource:
         answer = self.ask({"do": "lower", "batch": batch, "capability": capability})
         program = Path(answer["program"]).read_bytes()
         return Lowered(step_from_json(answer["step"]), program, answer["format"], answer["identity"])
+
+    def work(self, batch: int | None, device: Device) -> OpStep:
+        answer = self.ask({"do": "work", "batch": batch, "device": asdict(device)})
+        work = work_from_json(json.loads(Path(answer["work"]).read_bytes()))
+        return OpStep(step_from_json(answer["step"]), work)
 
     def ask(self, request: dict[str, Any]) -> dict[str, Any]:
         with suppress(BrokenPipeError):  # the script's process is gone: `receive` says how

@@ -1,7 +1,9 @@
 """The nouns that pass between the rooms: frozen, framework-free."""
 
 from legroom.records.estimate import CurvePoint, Estimate, LayerShare
+from legroom.records.host import HostEstimate, HostPart
 from legroom.records.program import CATEGORIES, Allocation, Buffer, Category, Instruction, Program
+from legroom.records.simulation import Failure
 from legroom.records.step import Execution, Framework, Lowered, Role, Step, Tensor
 
 __all__ = [
@@ -12,7 +14,10 @@ __all__ = [
     "CurvePoint",
     "Estimate",
     "Execution",
+    "Failure",
     "Framework",
+    "HostEstimate",
+    "HostPart",
     "Instruction",
     "LayerShare",
     "Lowered",

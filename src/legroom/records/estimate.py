@@ -2,8 +2,12 @@
 
 from dataclasses import dataclass
 
+from legroom.records.host import HostEstimate
 from legroom.records.program import Category
+from legroom.records.simulation import Failure
 from legroom.records.step import Execution, Framework
+
+CPU = "this machine's CPU"  # what stands for a card's name where there is none
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +29,10 @@ class CurvePoint:
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """The answer of `legroom estimate`. `breakdown` (category → bytes) sums to `peak_bytes`, exactly; so do `layers`."""
+    """The answer of `legroom estimate`. `breakdown` (category → bytes) sums to `peak_bytes`, exactly; so do `layers`.
+
+    `reserved_bytes` and `out_of_memory` are the simulated allocator's: what it took from the device, and what it had no room for.
+    """
 
     engine: str
     engine_version: str
@@ -45,6 +52,9 @@ class Estimate:
     curve: tuple[CurvePoint, ...] = ()
     first_step_peak_bytes: int | None = None
     max_batch: int | None = None
+    reserved_bytes: int | None = None
+    out_of_memory: Failure | None = None
+    host: HostEstimate | None = None
     flops: int = 0
     moved_bytes: int = 0
     seconds: float = 0.0
@@ -52,5 +62,9 @@ class Estimate:
     notes: tuple[str, ...] = ()
 
     @property
+    def on_cpu(self) -> bool:
+        return self.gpu == CPU
+
+    @property
     def fits(self) -> bool:
-        return self.high_bytes <= self.usable_bytes
+        return self.high_bytes <= self.usable_bytes and self.out_of_memory is None

@@ -52,6 +52,7 @@ class Step:
     policy: str = "float32"
     resident_bytes: int = 0
     resident_reason: str = ""
+    compiled_for_gpu: bool = False  # only because there is one: on a CPU it would run op by op
     notes: tuple[str, ...] = ()
 
     def sum_bytes(self, role: Role) -> int:

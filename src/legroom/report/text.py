@@ -5,7 +5,7 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
-from legroom.records import Estimate
+from legroom.records import Estimate, Failure
 from legroom.units import format_bytes
 
 BAR_WIDTH = 48
@@ -34,7 +34,9 @@ def estimate_text(estimate: Estimate) -> RenderableType:
         Text(),
         layer_table(estimate),
     ]
-    if estimate.first_step_peak_bytes is None:
+    if estimate.out_of_memory is not None:
+        parts.append(shortage_text(estimate.out_of_memory))
+    if estimate.first_step_peak_bytes is None and not estimate.on_cpu:
         parts.append(
             Text(
                 "The first step may take more while it tries algorithms; that is not known without the card, and does no harm.",
@@ -60,7 +62,12 @@ def verdict(estimate: Estimate) -> Text:
     elif estimate.peak_bytes <= estimate.usable_bytes:
         text.append("\nIt may not fit", style="bold yellow")
         text.append(
-            f" into the {usable} that {name} can use of {estimate.gpu}: its upper bound is {format_bytes(-difference)} over."
+            f" into the {usable} that {name} can use of {estimate.gpu}: "
+            + (
+                f"its upper bound is {format_bytes(-difference)} over."
+                if difference < 0
+                else "the free memory is torn."
+            )
         )
     else:
         text.append("\nIt does not fit", style="bold red")
@@ -71,6 +78,17 @@ def verdict(estimate: Estimate) -> Text:
         text.append(str(estimate.max_batch), style="bold")
         text.append("." if estimate.max_batch else ": not even one example fits.")
     return text
+
+
+def shortage_text(failure: Failure) -> Text:
+    """Where memory runs out, and whether it is torn or gone."""
+    text = Text("It runs out at ").append(failure.asked_by, style="bold")
+    text.append(
+        f", which asks for {format_bytes(failure.asked_bytes)} when {format_bytes(failure.free_bytes)} are free"
+    )
+    if failure.is_fragmentation:
+        text.append(f" in pieces of at most {format_bytes(failure.largest_free_bytes)}: fragmentation")
+    return text.append(".")
 
 
 def category_bar(estimate: Estimate) -> Text:

@@ -1,5 +1,6 @@
 """An Estimate as the JSON that every verb speaks: integers of bytes in keys that end in `_bytes`."""
 
+from dataclasses import asdict
 from typing import Any
 
 from legroom.records import Estimate
@@ -24,8 +25,10 @@ def estimate_view(estimate: Estimate) -> dict[str, Any]:
         "first_step_peak_bytes": estimate.first_step_peak_bytes,
         "program_bytes": estimate.program_bytes,
         "resident_bytes": estimate.resident_bytes,
+        "reserved_bytes": estimate.reserved_bytes,
         "usable_bytes": estimate.usable_bytes,
         "fits": estimate.fits,
+        "out_of_memory": None if estimate.out_of_memory is None else asdict(estimate.out_of_memory),
         "max_batch": estimate.max_batch,
         "breakdown": {f"{name}_bytes": size for name, size in estimate.breakdown.items()},
         "layers": [{"name": layer.name, "peak_bytes": layer.peak_bytes} for layer in estimate.layers],

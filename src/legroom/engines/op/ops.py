@@ -7,7 +7,11 @@ from typing import Any
 
 from legroom.records.step import dtype_bytes
 
-HANDLES = ("resource", "variant", "string")  # their tensors are a few bytes on the host; what they point to is counted elsewhere
+HANDLES = (
+    "resource",
+    "variant",
+    "string",
+)  # their tensors are a few bytes on the host; what they point to is counted elsewhere
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,8 +16,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from legroom.engines.xla import cache
-from legroom.engines.xla.codec import program_from_json, program_to_json
+from legroom.engines import cache
+from legroom.engines.codec import program_from_json, program_to_json
 from legroom.engines.xla.convolutions import read_questions, write_results
 from legroom.engines.xla.environment import Environment
 from legroom.engines.xla.releases import Release

@@ -6,9 +6,9 @@ writes a weight or an optimizer's variable, directly or through element-wise wor
 
 from math import prod
 
+from legroom.engines.layer_names import LayerNames, split_op_name
 from legroom.engines.xla.buffers import Value
 from legroom.engines.xla.hlo_text import HloComputation, HloInstruction, HloModule, Shape
-from legroom.engines.xla.layer_names import LayerNames, split_op_name
 from legroom.records.program import Category
 from legroom.records.step import Role, Step
 

@@ -10,9 +10,9 @@ from typing import Any
 
 from legroom.capture.batch import map_specs
 from legroom.capture.keras_fit import KerasStep
+from legroom.engines.owners import OwnedVariables
 from legroom.engines.xla.cudnn_attention import gpu_attention_lowering
 from legroom.engines.xla.cudnn_rnn import gpu_rnn_lowering
-from legroom.engines.xla.owners import OwnedVariables
 from legroom.errors import EngineError, InputError
 from legroom.records import Lowered, Tensor
 

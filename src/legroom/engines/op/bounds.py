@@ -1,0 +1,16 @@
+"""How far a simulated peak can be from the real one (docs/accuracy.md)."""
+
+from legroom.engines.op.simulate import Outcome
+from legroom.memory.estimate import Bounds
+
+CPU_SHARE = 0.08  # how kernels fall out in time differs from run to run
+GPU_SHARE = 0.12  # and which algorithm cuDNN takes is the card's to say
+UNKNOWN_SHARE = 0.5  # of what ops make that the simulation does not know
+
+
+def bounds_of(outcome: Outcome, *, on_cpu: bool, unknown_bytes: int = 0) -> Bounds:
+    """The range in which the peak lies: that of the runs, widened."""
+    share = CPU_SHARE if on_cpu else GPU_SHARE
+    wide = int(UNKNOWN_SHARE * unknown_bytes)
+    low, high = min(outcome.peaks), max(outcome.peaks)
+    return Bounds(low_bytes=max(0, int(low * (1 - share)) - wide), high_bytes=int(high * (1 + share)) + wide)

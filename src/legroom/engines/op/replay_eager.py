@@ -1,0 +1,212 @@
+"""An eager step's trace, replayed on the simulated allocator: a tensor lives until Python and the tape let go of it."""
+
+from collections.abc import Iterator
+
+from legroom.engines.op.bfc import Bfc, OutOfMemory
+from legroom.engines.op.executor import Buffer as Held
+from legroom.engines.op.executor import Owner
+from legroom.engines.op.kernels import CpuKernels, flops
+from legroom.engines.op.ops import Op
+from legroom.engines.op.sharing import COPY_ON_READ, updates
+from legroom.engines.op.simulate import RANDOM_DRAFTS, Machine, Outcome
+from legroom.engines.op.trace import EagerTrace, Ran
+from legroom.records.program import Allocation, Buffer, Category, Instruction, Program
+from legroom.records.simulation import Failure
+from legroom.records.step import Step
+
+WARM_UP_STEPS = 1
+
+
+def simulate_eager(step: Step, trace: EagerTrace, machine: Machine) -> Outcome:
+    """Replay the trace twice on one allocator and tell the second time: the first finds its memory in another state."""
+    allocator = machine.allocator()
+    replay = EagerReplay(trace, machine, allocator)
+    failure = None
+    try:
+        replay.place()
+        for _ in range(WARM_UP_STEPS):
+            replay.step()
+        allocator.reset_peak()
+        replay.start_recording()
+        replay.step()
+    except OutOfMemory as error:
+        shortage = error.shortage
+        failure = Failure(
+            replay.asking,
+            shortage.requested_bytes,
+            shortage.free_bytes,
+            shortage.largest_free_bytes,
+            shortage.fragmented,
+        )
+    peak = allocator.peak_in_use_bytes
+    return Outcome(replay.program(step), (peak,), allocator.peak_reserved_bytes, failure)
+
+
+class EagerReplay:
+    """One allocator with what the steps hold on it."""
+
+    def __init__(self, trace: EagerTrace, machine: Machine, allocator: Bfc) -> None:
+        self.trace = trace
+        self.kernels = machine.kernels
+        self.allocator = allocator
+        self.on_cpu = isinstance(machine.kernels, CpuKernels)
+        self.moment = 0
+        self.recorded_from = 0
+        self.buffers: list[Held] = []
+        self.bound: dict[int, Held | None] = {}
+        self.fixed: dict[int, Held | None] = {}
+        self.schedule: list[int] = []
+        self.asking = ""
+        self.copied_on_read = {
+            event.inputs[0] for event in trace.events if isinstance(event, Ran) and event.op.kind in COPY_ON_READ
+        }
+
+    def place(self) -> None:
+        """Variables, constants and the batch are there before the step."""
+        made = {
+            event.outputs[0]
+            for event in self.trace.events
+            if isinstance(event, Ran) and event.op.kind == "VarHandleOp" and event.outputs
+        }
+        there = [(number, resident) for number, resident in self.trace.residents.items() if number not in made]
+        for number, resident in sorted(there, key=lambda pair: pair[1].role != "variable"):
+            size = self.kernels.output_bytes(Op("", "_Arg", (), (resident.array,)), 0)
+            if resident.role != "variable":
+                self.fixed[number] = self.take(
+                    "argument", number, 0 if resident.role == "constant" and self.on_cpu else size
+                )
+                continue
+            drafts = [
+                self.take("variable", number, size)
+                for _ in range(RANDOM_DRAFTS if len(resident.array.shape) > 1 else 0)
+            ]
+            self.fixed[number] = self.take("variable", number, size)
+            for draft in drafts:
+                self.drop(draft)
+
+    def start_recording(self) -> None:
+        self.recorded_from = self.moment
+        self.schedule = []
+        self.buffers = [held for held in self.buffers if held.death is None]
+
+    def take(self, owner: Owner, number: int, size_bytes: int) -> Held | None:
+        if size_bytes <= 0:
+            return None
+        held = Held(owner, number, size_bytes, self.allocator.allocate(size_bytes), self.moment, readers=1)
+        self.buffers.append(held)
+        return held
+
+    def drop(self, held: Held | None) -> None:
+        if held is None:
+            return
+        held.readers -= 1
+        if held.readers == 0:
+            held.death = self.moment
+            self.allocator.free(held.address)
+
+    def find(self, number: int) -> Held | None:
+        return self.bound[number] if number in self.bound else self.fixed.get(number)
+
+    def step(self) -> None:
+        """All events, in their order; what the step returns is let go at its end."""
+        self.bound = {}
+        for position, event in enumerate(self.trace.events):
+            if isinstance(event, Ran):
+                self.run(position, event)
+            elif event.tensor in self.bound:
+                self.drop(self.bound.pop(event.tensor))
+        for number in list(self.bound):
+            self.drop(self.bound.pop(number))
+
+    def run(self, position: int, event: Ran) -> None:
+        self.moment += 1
+        self.schedule.append(position)
+        op = event.op
+        self.asking = f"{op.kind}" + (f" at {event.line}" if event.line else "")
+        if op.kind == "AssignVariableOp" or updates(op):
+            self.change_variable(event)
+        for k, number in enumerate(event.outputs):
+            if op.kind == "VarHandleOp":
+                resident = self.trace.residents.get(number)
+                self.fixed[number] = self.take("variable", number, resident.array.size_bytes if resident else 0)
+                continue
+            shared = self.shared(event, k)
+            if shared is None:
+                size = self.kernels.output_bytes(op, k)
+                self.bound[number] = (
+                    None if op.kind == "_EagerConst" and self.on_cpu else self.take("output", position, size)
+                )
+                continue
+            held = self.bound[number] = self.find(shared)
+            if held is not None:
+                held.readers += 1
+        taken = [self.take("temporary", position, size) for size in self.kernels.temporaries(op)]
+        for held in taken:
+            self.drop(held)
+
+    def shared(self, event: Ran, output: int) -> int | None:
+        """The tensor whose memory this output is."""
+        aliases = event.op.attributes.get("aliases")
+        if aliases:
+            what, _, number = (aliases[output] or "").partition("_")
+            return {"input": event.inputs, "output": event.outputs}[what][int(number)] if number else None
+        share = self.kernels.shares(event.op, output)
+        if share is None or share >= len(event.inputs):
+            return None
+        return None if event.inputs[share] in self.copied_on_read else event.inputs[share]
+
+    def change_variable(self, event: Ran) -> None:
+        """A value that is assigned becomes the variable; one that somebody still reads is not written to, but copied first."""
+        if event.op.kind == "AssignVariableOp":
+            number, value = event.inputs[0], self.find(event.inputs[1])
+            if value is not None and number in self.fixed and number not in self.copied_on_read:
+                value.readers += 1
+                value.owner, value.number = "variable", number
+                self.drop(self.fixed[number])
+                self.fixed[number] = value
+                return
+        for place in updates(event.op) or (0,):
+            number = event.inputs[place] if place < len(event.inputs) else -1
+            old = self.fixed.get(number)
+            copies = number in self.copied_on_read and event.op.kind not in COPY_ON_READ
+            if old is not None and (old.readers > 1 or copies):
+                self.fixed[number] = self.take("variable", number, old.size_bytes)
+                self.drop(old)
+
+    def program(self, step: Step) -> Program:
+        schedule = []
+        for position in self.schedule:
+            event = self.trace.events[position]
+            assert isinstance(event, Ran)
+            op = event.op
+            moved = sum(array.size_bytes for array in op.inputs) + sum(array.size_bytes for array in op.outputs)
+            schedule.append(Instruction(op.kind, op.kind, event.line or op.name, flops(op), moved))
+        total = self.allocator.peak_in_use_bytes
+        return Program(tuple(schedule), (Allocation(0, total, "temporary"),), tuple(self.told()), total)
+
+    def told(self) -> Iterator[Buffer]:
+        start, end = self.recorded_from, self.moment
+        for held in self.buffers:
+            death = end if held.death is None else held.death
+            if death > start:
+                event = self.trace.events[held.number] if held.owner in ("output", "temporary") else None
+                line = self.layer(event) if isinstance(event, Ran) else ""
+                name = event.op.kind if isinstance(event, Ran) else held.owner
+                birth = max(0, held.birth - start - 1)
+                yield Buffer(
+                    name, 0, held.address, held.size_bytes, birth, death - start - 1, self.category(held), line
+                )
+
+    def layer(self, event: Ran) -> str:
+        """The Keras layer, where the op ran inside one; else the user's line."""
+        return event.op.name.rpartition("/")[0] or event.line or ""
+
+    def category(self, held: Held) -> Category:
+        if held.owner == "temporary":
+            return "workspace"
+        if held.owner == "output":
+            return "activations"
+        resident = self.trace.residents.get(held.number)
+        if resident is not None and resident.role == "batch":
+            return "inputs"
+        return "weights" if held.owner == "variable" else "other"

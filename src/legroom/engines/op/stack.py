@@ -1,0 +1,68 @@
+"""Who asked for an operation: the user's line, the Keras layer and the variable that are in the Python stack right now."""
+
+import sys
+from functools import cache
+from pathlib import Path
+from types import CodeType, FrameType
+from typing import Any, Literal
+
+Place = Literal["user", "layer", "library"]
+LIBRARIES = ("/site-packages/", "/__autograph_generated_file")
+LAYER_CALL = ("keras/src/layers/layer.py", "__call__")
+
+
+@cache
+def place(code: CodeType) -> Place:
+    """Whose code it is; asked once for each function."""
+    path = Path(code.co_filename).as_posix()
+    if path.endswith(LAYER_CALL[0]) and code.co_name == LAYER_CALL[1]:
+        return "layer"
+    here = Path(__file__).resolve().parent
+    if (
+        "/site-packages/" in path
+        or path.startswith("<")
+        or Path(path).parent == here
+        or path.startswith(sys.base_prefix)
+    ):
+        return "library"
+    return "user"
+
+
+def layer_and_line() -> tuple[str | None, str | None]:
+    """The path of the innermost Keras layer that is being called, and "file:line" of the user's innermost frame."""
+    layer, line = None, None
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        owner = place(frame.f_code)
+        if owner == "layer" and layer is None:
+            called = frame.f_locals.get("self")
+            layer = getattr(called, "path", None) or getattr(called, "name", None)
+        elif owner == "user" and line is None:
+            line = f"{frame.f_code.co_filename}:{frame.f_lineno}"
+            if layer is not None:
+                break
+        frame = frame.f_back
+    return layer, line
+
+
+def variable_name() -> str | None:
+    """The name of the variable whose method is running: Keras' path of it, or else TensorFlow's name."""
+    frame: FrameType | None = sys._getframe(1)
+    found: Any = None
+    while frame is not None and place(frame.f_code) == "library":
+        owner = frame.f_locals.get("self")
+        if hasattr(type(owner), "handle") and hasattr(type(owner), "assign_add"):
+            found = getattr(owner, "path", None) or found or getattr(owner, "name", None)
+        frame = frame.f_back
+    return None if found is None else str(found)
+
+
+def function_outputs(name: str) -> Any:
+    """The specs of what the `tf.function` that is being called gives, if it is called from Python."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        owner: Any = frame.f_locals.get("self")
+        if type(owner).__name__ == "AtomicFunction" and owner.name.decode() == name:
+            return owner.function_type.flat_outputs
+        frame = frame.f_back
+    return None

@@ -1,0 +1,170 @@
+"""A TensorFlow graph read once into light records, so that the body of a loop can be laid out a thousand times.
+
+Private names used, tested with TensorFlow 2.21.0: `tensorflow.python.framework.function_def_to_graph`.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+from legroom.engines.op.ops import Array
+
+ATTRIBUTES = frozenset(
+    (
+        *("T", "strides", "padding", "data_format", "dilations", "explicit_paddings", "ksize", "fused_ops", "num_args"),
+        *(
+            "transpose_a",
+            "transpose_b",
+            "adj_x",
+            "adj_y",
+            "equation",
+            "keep_dims",
+            "is_training",
+            "axis",
+            "N",
+            "epsilon",
+        ),
+        *(
+            "rnn_mode",
+            "input_mode",
+            "direction",
+            "dropout",
+            "num_proj",
+            "time_major",
+            "Tidx",
+            "SrcT",
+            "DstT",
+            "num_split",
+        ),
+        *(
+            "use_nesterov",
+            "Tindices",
+            "batch_dims",
+            "dtype",
+            "element_dtype",
+            "parallel_iterations",
+            "exclusive",
+            "reverse",
+        ),
+        *("body", "cond", "f", "then_branch", "else_branch", "branches", "activation_mode", "num", "shrink_axis_mask"),
+    )
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Template:
+    """One node of a graph. Inputs and outputs are names of tensors (`node:0`); an array's dimension is None where TensorFlow
+    cannot tell it from the graph."""
+
+    operation: Any
+    name: str
+    kind: str
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    arrays: tuple["Array | None", ...]
+    dtypes: tuple[str, ...]
+    controls: tuple[str, ...]
+    attributes: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Sketch:
+    """A graph's nodes in an order in which they can run; the names of what goes in and what comes out."""
+
+    nodes: tuple[Template, ...]
+    arguments: tuple[str, ...] = ()
+    results: tuple[str, ...] = ()
+    controls: tuple[str, ...] = ()
+
+
+def read_graph(definition: Any) -> Sketch:
+    """A GraphDef, with the shapes that TensorFlow infers for it."""
+    import tensorflow as tf
+
+    graph = tf.Graph()
+    with graph.as_default():
+        tf.graph_util.import_graph_def(definition, name="")
+    return Sketch(read_nodes(graph, definition))
+
+
+def read_library(definition: Any) -> Any:
+    """A graph that knows the functions of a GraphDef, and nothing else."""
+    import tensorflow as tf
+
+    graph = tf.Graph()
+    functions = type(definition)()
+    functions.library.CopyFrom(definition.library)
+    functions.versions.CopyFrom(definition.versions)
+    with graph.as_default():
+        tf.graph_util.import_graph_def(functions, name="")
+    return graph
+
+
+def read_function(function: Any, shapes: list[tuple[int, ...]], library: Any) -> Sketch:
+    """A function of the library, with the shapes that it has for arguments of these shapes."""
+    import tensorflow as tf
+    from tensorflow.python.framework.function_def_to_graph import function_def_to_graph
+
+    with library.as_default():
+        graph = function_def_to_graph(function, input_shapes=[tf.TensorShape(shape) for shape in shapes])
+    return Sketch(
+        read_nodes(graph, graph.as_graph_def()),
+        tuple(tensor.name for tensor in graph.inputs),
+        tuple(tensor.name for tensor in graph.outputs),
+        tuple(op.name for op in graph.control_outputs),
+    )
+
+
+def read_nodes(graph: Any, definition: Any) -> tuple[Template, ...]:
+    by_name = {node.name: node for node in definition.node}
+    return tuple(
+        read_node(operation, by_name[operation.name])
+        for operation in graph.get_operations()
+        if operation.name in by_name
+    )
+
+
+def read_node(operation: Any, node: Any) -> Template:
+    outputs = operation.outputs
+    data = tuple(full_name(name) for name in node.input if not name.startswith("^"))
+    return Template(
+        operation=operation,
+        name=node.name,
+        kind=node.op,
+        inputs=data,
+        outputs=tuple(f"{node.name}:{k}" for k in range(len(outputs))),
+        arrays=tuple(array_of(output) for output in outputs),
+        dtypes=tuple(output.dtype.base_dtype.name for output in outputs),
+        controls=tuple(name[1:] for name in node.input if name.startswith("^")),
+        attributes={name: plain(node.attr[name]) for name in node.attr if name in ATTRIBUTES},
+    )
+
+
+def full_name(name: str) -> str:
+    return name if ":" in name else f"{name}:0"
+
+
+def array_of(output: Any) -> Array | None:
+    dtype = output.dtype.base_dtype.name
+    if dtype in ("resource", "variant"):
+        return Array((), dtype)
+    return Array(tuple(output.shape.as_list()), dtype) if output.shape.is_fully_defined() else None
+
+
+def plain(value: Any) -> Any:
+    """An AttrValue as plain Python: strings decoded, lists as tuples, dtypes and functions by name."""
+    import tensorflow as tf
+
+    kind = value.WhichOneof("value")
+    if kind == "s":
+        return value.s.decode(errors="replace")
+    if kind == "type":
+        return tf.as_dtype(value.type).base_dtype.name
+    if kind == "func":
+        return value.func.name
+    if kind == "list":
+        found = value.list
+        items = found.s or found.i or found.f or found.b or found.type or found.func
+        return tuple(
+            item.decode(errors="replace") if isinstance(item, bytes) else getattr(item, "name", item) for item in items
+        )
+    return getattr(value, kind) if kind in ("i", "f", "b") else None

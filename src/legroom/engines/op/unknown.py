@@ -1,0 +1,50 @@
+"""What the simulation does not know of a step: ops without a rule, sizes that only running would tell."""
+
+from collections.abc import Iterator
+
+from legroom.engines.op.graph import LOOP_END, LOOP_GATE, Graph
+from legroom.engines.op.lists import LIST_KINDS
+from legroom.engines.op.ops import Op
+from legroom.engines.op.sharing import KNOWN
+from legroom.engines.op.trace import EagerTrace, Ran
+
+SHOWN = 6
+OWN = frozenset((LOOP_GATE, LOOP_END, "VarHandleOp", "Const", "NoOp", "_Arg", "_Retval", "Placeholder")) | LIST_KINDS
+
+
+def ops_of(work: Graph | EagerTrace) -> Iterator[Op]:
+    if isinstance(work, Graph):
+        yield from (node.op for node in work.nodes)
+    else:
+        yield from (event.op for event in work.events if isinstance(event, Ran))
+
+
+def unknown_kinds(work: Graph | EagerTrace) -> dict[str, int]:
+    """Kind → the bytes of what such ops make."""
+    found: dict[str, int] = {}
+    for op in ops_of(work):
+        if op.kind not in KNOWN and op.kind not in OWN:
+            found[op.kind] = found.get(op.kind, 0) + sum(array.size_bytes for array in op.outputs)
+    return found
+
+
+def unknown_bytes(work: Graph | EagerTrace) -> int:
+    """What ops make that have no rule, and ops whose size is not known."""
+    unsized = 0
+    if isinstance(work, Graph) and work.unsized:
+        names = set(work.unsized)
+        ops = (op for op in ops_of(work) if f"{op.kind} ({op.name})" in names)
+        unsized = sum(array.size_bytes for op in ops for array in op.outputs)
+    return sum(unknown_kinds(work).values()) + unsized
+
+
+def notes_of(work: Graph | EagerTrace) -> tuple[str, ...]:
+    notes = list(work.notes)
+    kinds = sorted(unknown_kinds(work))
+    if kinds:
+        more = f" and {len(kinds) - SHOWN} more" if len(kinds) > SHOWN else ""
+        notes.append(f"unknown ops, counted by their outputs: {', '.join(kinds[:SHOWN])}{more}")
+    if isinstance(work, Graph) and work.unsized:
+        more = f" and {len(work.unsized) - SHOWN} more" if len(work.unsized) > SHOWN else ""
+        notes.append(f"sizes that only running would tell: {', '.join(work.unsized[:SHOWN])}{more}")
+    return tuple(notes)

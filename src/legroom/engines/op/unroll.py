@@ -1,0 +1,279 @@
+"""From TensorFlow's graph to a plain one: functions inlined, loops unrolled as often as they will turn, lists of tensors resolved.
+
+A list of tensors (TensorList, what a TensorArray and the gradient of a loop are made of) is a Python list here while the graph
+is laid out: whoever reads an element reads the tensor itself.
+"""
+
+from typing import Any
+
+from legroom.engines.op.graph import LOOP_END, LOOP_GATE, Graph, Node
+from legroom.engines.op.lists import LIST_KINDS, Lists
+from legroom.engines.op.ops import Array, Op
+from legroom.engines.op.templates import Sketch, Template, read_function, read_graph, read_library
+from legroom.engines.op.values import DTYPES, LARGEST, Evaluator
+
+CALLS = ("PartitionedCall", "StatefulPartitionedCall")
+LOOPS = ("While", "StatelessWhile")
+BRANCHES = ("If", "StatelessIf")
+MOST_TRIPS = 20_000
+PARALLEL_ITERATIONS = 10  # tf.while_loop's default
+
+
+class Unroller:
+    """Lays the nodes of one step out flat."""
+
+    def __init__(self, definition: Any) -> None:
+        self.definition = definition
+        self.library = {function.signature.name: function for function in definition.library.function}
+        self.tensors: list[Array] = []
+        self.nodes: list[Node] = []
+        self.variables: list[Array] = []
+        self.arguments: list[int] = []
+        self.argument_names: list[str] = []
+        self.constants: list[int] = []
+        self.values: dict[int, Any] = {}
+        self.handles: dict[int, int] = {}
+        self.lists = Lists(self)
+        self.variable_names: dict[str, int] = {}
+        self.evaluator = Evaluator()
+        self.sketches: dict[Any, Sketch] = {}
+        self.library_graph: Any = None
+        self.constant_ids: dict[int, int] = {}
+        self.unsized: dict[str, None] = {}
+        self.notes: dict[str, None] = {}
+        self.turned: dict[int, int] = {}
+        self.gate: int | None = None
+
+    def unroll(self, returned: list[str], inputs: list[str]) -> Graph:
+        """The whole step; `returned` are the names of the tensors that it hands back, `inputs` of the nodes that stand for its
+        parameters, in their order."""
+        known: dict[str, int] = {}
+        places = {name: i for i, name in enumerate(inputs)}
+        self.lay_out(read_graph(self.definition), known)
+        return Graph(
+            nodes=tuple(self.nodes),
+            tensors=tuple(self.tensors),
+            variables=tuple(self.variables),
+            arguments=tuple(self.arguments),
+            constants=tuple(self.constants),
+            returned=tuple(known[name] for name in returned if name in known),
+            parameters=tuple(places.get(name, -1) for name in (*self.variable_names, *self.argument_names)),
+            unsized=tuple(self.unsized),
+            notes=tuple(self.notes),
+        )
+
+    def add_tensor(self, array: Array) -> int:
+        self.tensors.append(array)
+        return len(self.tensors) - 1
+
+    def add_node(self, op: Op, inputs: tuple[int, ...], outputs: tuple[int, ...], after: tuple[int, ...] = ()) -> int:
+        variables = tuple(self.handles[i] for i in inputs if i in self.handles)
+        if self.gate is not None and self.gate not in after:
+            after = (*after, self.gate)
+        self.nodes.append(Node(op, inputs, outputs, after, variables))
+        return len(self.nodes) - 1
+
+    def lay_out(self, sketch: Sketch, known: dict[str, int]) -> list[int]:
+        """Adds a graph's nodes; `known` maps the names of its tensors to ours and is filled in. Returns the nodes added."""
+        ran: dict[str, tuple[int, ...]] = {}
+        start = len(self.nodes)
+        for template in sketch.nodes:
+            if template.outputs and template.outputs[0] in known and not template.inputs:
+                continue
+            after = tuple(node for name in template.controls for node in ran.get(name, ()))
+            ran[template.name] = self.lay_out_node(template, known, after)
+        return list(range(start, len(self.nodes)))
+
+    def lay_out_node(self, template: Template, known: dict[str, int], after: tuple[int, ...]) -> tuple[int, ...]:
+        kind = template.kind
+        if kind in ("Placeholder", "_Arg"):
+            self.add_argument(template, known)
+            return ()
+        if kind == "VarHandleOp":
+            self.add_handle(template, known)
+            return ()
+        if kind == "Const":
+            self.add_constant(template, known)
+            return ()
+        inputs = [known[name] for name in template.inputs]
+        before = len(self.nodes)
+        if kind in CALLS or kind in self.library:
+            results = self.call(template.attributes.get("f", kind), inputs)
+        elif kind in LOOPS:
+            results = self.loop(template, inputs)
+        elif kind in BRANCHES:
+            results = self.branch(template, inputs)
+        elif kind in LIST_KINDS or any(i in self.lists.elements for i in inputs):
+            results = self.lists.lay_out(template, inputs, after)
+        else:
+            results = self.plain(template, inputs, after)
+        known.update(zip(template.outputs, results, strict=False))
+        return (len(self.nodes) - 1,) if len(self.nodes) > before else after
+
+    def add_argument(self, template: Template, known: dict[str, int]) -> None:
+        array = template.arrays[0]
+        if array is None:
+            array = Array((), template.dtypes[0])
+            self.unsized[template.name] = None
+        known[template.outputs[0]] = tensor = self.add_tensor(array)
+        self.arguments.append(tensor)
+        self.argument_names.append(template.name)
+
+    def add_handle(self, template: Template, known: dict[str, int]) -> None:
+        shape = template.operation.get_attr("shape")
+        name = template.operation.get_attr("shared_name").decode() or template.name
+        if name not in self.variable_names:
+            self.variable_names[name] = len(self.variables)
+            sizes = tuple(dimension.size for dimension in shape.dim)
+            self.variables.append(Array(sizes, template.attributes["dtype"]))
+        known[template.outputs[0]] = tensor = self.add_tensor(Array((), "resource"))
+        self.handles[tensor] = self.variable_names[name]
+
+    def add_constant(self, template: Template, known: dict[str, int]) -> None:
+        key = id(template)
+        if key not in self.constant_ids:
+            array = template.arrays[0]
+            assert array is not None
+            tensor = self.constant_ids[key] = self.add_tensor(array)
+            self.constants.append(tensor)
+            if array.dtype in DTYPES and (template.operation.outputs[0].shape.num_elements() or 0) <= LARGEST:
+                from tensorflow.python.framework import tensor_util
+
+                self.values[tensor] = tensor_util.MakeNdarray(template.operation.get_attr("value"))
+        known[template.outputs[0]] = self.constant_ids[key]
+
+    def plain(self, template: Template, inputs: list[int], after: tuple[int, ...]) -> list[int]:
+        """An ordinary op: it runs, and its outputs are new tensors."""
+        arrays = tuple(array or self.infer(template, k, inputs) for k, array in enumerate(self.sized(template, inputs)))
+        outputs = [self.add_tensor(array) for array in arrays]
+        self.note_values(template, inputs, outputs)
+        if template.kind == "Identity" and inputs[0] in self.handles:
+            self.handles[outputs[0]] = self.handles[inputs[0]]
+        given = {k: tuple(self.values[i].ravel().tolist()) for k, i in enumerate(inputs) if i in self.values}
+        attributes = {**template.attributes, "values": given} if given else template.attributes
+        op = Op(template.name, template.kind, tuple(self.tensors[i] for i in inputs), arrays, attributes)
+        self.add_node(op, tuple(inputs), tuple(outputs), after)
+        return outputs
+
+    def sized(self, template: Template, inputs: list[int]) -> tuple[Array | None, ...]:
+        if template.kind == "ReadVariableOp" and inputs[0] in self.handles:
+            return (self.variables[self.handles[inputs[0]]],)
+        if template.kind == "VariableShape" and inputs[0] in self.handles:
+            return (Array((len(self.variables[self.handles[inputs[0]]].shape),), template.dtypes[0]),)
+        return template.arrays
+
+    def note_values(self, template: Template, inputs: list[int], outputs: list[int]) -> None:
+        if not outputs or template.dtypes[0] not in DTYPES:
+            return
+        import numpy as np
+
+        found: list[Any] | None = None
+        if template.kind in ("Shape", "ShapeN"):
+            found = [np.asarray(self.tensors[i].shape, template.dtypes[0]) for i in inputs]
+        elif template.kind == "VariableShape" and inputs[0] in self.handles:
+            found = [np.asarray(self.variables[self.handles[inputs[0]]].shape, template.dtypes[0])]
+        elif template.kind in ("Size", "Rank"):
+            shape = self.tensors[inputs[0]].shape
+            found = [np.asarray(np.prod(shape) if template.kind == "Size" else len(shape), template.dtypes[0])]
+        elif all(i in self.values for i in inputs) and inputs:
+            found = self.evaluator.evaluate(template.operation, [self.values[i] for i in inputs])
+        if found is not None:
+            self.values.update(zip(outputs, found, strict=False))
+
+    def infer(self, template: Template, position: int, inputs: list[int]) -> Array:
+        """The array of an output whose shape the graph alone does not tell: from the values that are known by now."""
+        import tensorflow as tf
+
+        operation = template.operation
+        graph = tf.Graph()
+        with graph.as_default():
+            given = []
+            for tensor, original in zip(inputs, operation.inputs, strict=True):
+                if tensor in self.values:
+                    given.append(tf.constant(self.values[tensor], original.dtype))
+                else:
+                    array = self.tensors[tensor]
+                    shape = None if array.dtype in ("resource", "variant") else array.shape
+                    given.append(tf.compat.v1.placeholder(original.dtype, shape))
+            made = graph._create_op_internal(
+                operation.type,
+                given,
+                [output.dtype for output in operation.outputs],
+                attrs=dict(operation.node_def.attr),
+            )
+            shape = made.outputs[position].shape
+        if shape.is_fully_defined():
+            return Array(tuple(shape.as_list()), template.dtypes[position])
+        self.unsized[f"{template.kind} ({template.name})"] = None
+        guess = next((self.tensors[i].shape for i in inputs if self.tensors[i].shape), ())
+        if shape.rank is None:
+            return Array(guess, template.dtypes[position])
+        longest = max(guess, default=1)
+        return Array(tuple(longest if size is None else size for size in shape.as_list()), template.dtypes[position])
+
+    def sketch_of(self, name: str, inputs: list[int]) -> Sketch:
+        shapes = [self.tensors[i].shape if self.tensors[i].dtype not in ("resource", "variant") else () for i in inputs]
+        key = (name, tuple(shapes))
+        if key not in self.sketches:
+            if self.library_graph is None:
+                self.library_graph = read_library(self.definition)
+            self.sketches[key] = read_function(self.library[name], shapes, self.library_graph)
+        return self.sketches[key]
+
+    def call(self, name: str, inputs: list[int]) -> list[int]:
+        sketch = self.sketch_of(name, inputs)
+        known = dict(zip(sketch.arguments, inputs, strict=True))
+        self.lay_out(sketch, known)
+        return [known[result] for result in sketch.results]
+
+    def branch(self, template: Template, inputs: list[int]) -> list[int]:
+        """The branch that is taken; where only running would tell, the first, and it is said."""
+        predicate = self.values.get(inputs[0])
+        if predicate is None:
+            self.notes[f"{template.name} decides at run time: counted as if true"] = None
+        taken = "then_branch" if predicate is None or bool(predicate) else "else_branch"
+        return self.call(template.attributes[taken], inputs[1:])
+
+    def loop(self, template: Template, inputs: list[int]) -> list[int]:
+        """Iteration after iteration; one starts when so many before it have ended as TensorFlow lets run side by side."""
+        state, outer = list(inputs), self.gate
+        parallel = template.attributes.get("parallel_iterations") or PARALLEL_ITERATIONS
+        ends: list[int] = []
+        for _ in range(MOST_TRIPS):
+            if not self.turns(template, state):
+                break
+            after = tuple(
+                dict.fromkeys(
+                    n
+                    for n in (self.gate if ends else outer, *ends[-parallel : len(ends) - parallel + 1])
+                    if n is not None
+                )
+            )
+            gate = Op(template.name, LOOP_GATE, (), ())
+            self.gate = None
+            self.gate = self.add_node(gate, (), (), after)
+            sketch = self.sketch_of(template.attributes["body"], state)
+            known = dict(zip(sketch.arguments, state, strict=True))
+            ran = self.lay_out(sketch, known)
+            state = [known[result] for result in sketch.results]
+            ends.append(self.add_node(Op(template.name, LOOP_GATE, (), ()), (), (), tuple(ran)))
+        self.gate = outer
+        held = [i for old, new in zip(inputs, state, strict=True) if old == new for i in self.lists.held(old)]
+        op = Op(template.name, LOOP_END, tuple(self.tensors[i] for i in held), ())
+        self.add_node(op, tuple(held), (), tuple(ends[-1:]))
+        return state
+
+    def turns(self, template: Template, state: list[int]) -> bool:
+        """Whether the loop goes round once more."""
+        sketch = self.sketch_of(template.attributes["cond"], state)
+        known = dict(zip(sketch.arguments, state, strict=True))
+        before = len(self.nodes)
+        self.lay_out(sketch, known)
+        del self.nodes[before:]
+        answer = self.values.get(known[sketch.results[0]])
+        if answer is None:
+            self.notes[f"how often {template.name} turns is decided at run time: counted as one turn"] = None
+            turned = self.turned.get(id(template), 0)
+            self.turned[id(template)] = turned + 1
+            return turned == 0
+        return bool(answer)
