@@ -6,7 +6,7 @@ MODE is `graph` (a plain tf.function) or `eager`. For each case a line of DIR/ro
 apart, and what was resident before) and DIR/CASE.json.gz: `events` of one steady step and `graph`, the optimised graph's
 nodes. Events, in the order of the log: ["node", thread, name, kind], ["alloc", thread, bytes, address],
 ["free", thread, bytes], ["tensor", thread, kernel, allocation id, bytes], ["drop", thread, allocation id].
-On a CPU the allocator is the real BFC (docs/how-it-works.md); a tensor's bytes are what was asked for.
+On a GPU memory grows, or with LEGROOM_POOL_MIB is one pool of that size, as it is by default. On a CPU the allocator is the real BFC (docs/how-it-works.md); a tensor's bytes are what was asked for.
 """
 
 import argparse
@@ -57,8 +57,12 @@ def measure(case: str, device: str) -> None:
     import tensorflow as tf
     from tensorflow.python.eager import context
 
+    pool = int(os.environ.get("LEGROOM_POOL_MIB", "0"))
     for gpu in tf.config.list_physical_devices("GPU"):
-        tf.config.experimental.set_memory_growth(gpu, True)
+        if pool:
+            tf.config.set_logical_device_configuration(gpu, [tf.config.LogicalDeviceConfiguration(memory_limit=pool)])
+        else:
+            tf.config.experimental.set_memory_growth(gpu, True)
     sys.path.insert(0, str(HERE))
     import zoo
 

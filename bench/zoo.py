@@ -194,6 +194,44 @@ def gru() -> keras.Model:
     return keras.Sequential([keras.Input((120, 64)), L.GRU(256, return_sequences=True), L.GRU(128), L.Dense(10)])
 
 
+def wavenet() -> keras.Model:
+    wave = x = keras.Input((4096, 1))
+    x = L.Conv1D(64, 2, padding="causal")(x)
+    for dilation in (1, 2, 4, 8, 16, 32, 64):
+        y = L.Conv1D(64, 2, dilation_rate=dilation, padding="causal", activation="tanh")(x)
+        x = x + L.Conv1D(64, 1)(y)
+    return keras.Model(wave, L.Dense(10)(L.GlobalAveragePooling1D()(x)))
+
+
+def mixer() -> keras.Model:
+    image = keras.Input((128, 128, 3))
+    x = L.Reshape((64, 256))(L.Conv2D(256, 16, strides=16)(image))
+    for _ in range(6):
+        y = L.Permute((2, 1))(L.LayerNormalization()(x))
+        x = x + L.Permute((2, 1))(L.Dense(64)(L.Dense(256, activation="gelu")(y)))
+        y = L.LayerNormalization()(x)
+        x = x + L.Dropout(0.1)(L.Dense(256)(L.Dense(1024, activation="gelu")(y)))
+    return keras.Model(image, L.Dense(100)(L.GlobalAveragePooling1D()(x)))
+
+
+def stride_net() -> keras.Model:
+    image = x = keras.Input((160, 160, 3))
+    for filters in (40, 80, 160, 320):
+        x = L.Conv2D(filters, 5, strides=2, padding="same", use_bias=False)(x)
+        x = L.Activation("swish")(L.BatchNormalization()(x))
+        y = L.Activation("swish")(L.Conv2D(filters, 3, padding="same")(x))
+        x = L.Add()([x, L.Conv2D(filters, 3, padding="same")(y)])
+    return keras.Model(image, L.Dense(50)(L.GlobalMaxPooling2D()(x)))
+
+
+def tagger() -> keras.Model:
+    words = keras.Input((100,), dtype="int32")
+    x = L.Embedding(30_000, 200)(words)
+    x = L.Bidirectional(L.GRU(150, return_sequences=True))(x)
+    x = L.TimeDistributed(L.Dense(100, activation="relu"))(L.Dropout(0.3)(x))
+    return keras.Model(words, L.Dense(20)(x))
+
+
 ZOO: dict[str, Entry] = {
     "mlp": Entry(mlp, (1000,)),
     "seed3": Entry(seed3, (128, 128, 3)),
@@ -201,6 +239,11 @@ ZOO: dict[str, Entry] = {
     "unet": Entry(unet, (256, 256, 3), (256, 256)),
     "gpt": Entry(transformer(8192, 512, 512, 8, 6, True), (512,), (512,), "int32"),
     "resnet50": Entry(application("ResNet50"), (224, 224, 3)),
+    # op by op only, measured after the kernels' rules were made
+    "wavenet": Entry(wavenet, (4096, 1)),
+    "mixer": Entry(mixer, (128, 128, 3)),
+    "stride_net": Entry(stride_net, (160, 160, 3)),
+    "tagger": Entry(tagger, (100,), (100,), "int32", lambda: keras.optimizers.RMSprop(1e-3)),
     # held out
     "vgg16": Entry(application("VGG16"), (224, 224, 3), optimizer=lambda: keras.optimizers.SGD(1e-2, momentum=0.9)),
     "mobilenetv2": Entry(application("MobileNetV2"), (224, 224, 3)),

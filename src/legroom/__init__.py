@@ -6,10 +6,12 @@ from legroom.errors import LegroomError
 
 if TYPE_CHECKING:
     from legroom.front.estimating import estimate
+    from legroom.front.rehearsing import rehearse
     from legroom.records import Estimate
+    from legroom.records.rehearsal import Rehearsal
 
 __version__ = "0.1.0"
-__all__ = ["Estimate", "LegroomError", "__version__", "estimate"]
+__all__ = ["Estimate", "LegroomError", "Rehearsal", "__version__", "estimate", "rehearse"]
 
 
 def __getattr__(name: str) -> Any:
@@ -22,4 +24,12 @@ def __getattr__(name: str) -> Any:
         from legroom.records import Estimate
 
         return Estimate
+    if name == "rehearse":
+        from legroom.front.rehearsing import rehearse
+
+        return rehearse
+    if name == "Rehearsal":
+        from legroom.records.rehearsal import Rehearsal
+
+        return Rehearsal
     raise AttributeError(f"module 'legroom' has no attribute {name!r}")

@@ -22,6 +22,7 @@ from typing import Any, NoReturn, Protocol
 
 from legroom.capture.eager_loop import capture_tape
 from legroom.capture.keras_fit import KerasStep, capture_fit
+from legroom.capture.limited import is_rehearsal
 from legroom.capture.stack import user_line
 from legroom.capture.tf_step import FunctionStep, capture_call
 from legroom.errors import LegroomError, MissingError
@@ -222,7 +223,8 @@ def watch_tensorflow(tf: Any, listener: Holding) -> None:
 
     Function.__call__ = watched
     watch_tapes_entered(tf, listener)
-    leave_unfilled(tf)
+    if not is_rehearsal():
+        leave_unfilled(tf)
 
 
 def watch_tapes_entered(tf: Any, listener: Holding) -> None:

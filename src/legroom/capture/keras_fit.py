@@ -39,6 +39,7 @@ class KerasStep:
     model: Any
     data: Tree
     step: Step
+    given: dict[str, Any] | None = None  # the arguments of `fit`, where it was called
 
     def at_batch(self, batch: int) -> "KerasStep":
         """The same step for another batch size."""
@@ -80,7 +81,7 @@ def framework_version(framework: Framework) -> str:
 def capture_fit(model: Any, arguments: dict[str, Any], source: str, raw_jit: Any = None) -> KerasStep:
     """From the arguments of `fit` or `train_on_batch`, by name."""
     tree = data_of_fit(arguments, whole_batch=source == "train_on_batch")
-    return capture_model(model, tree, source, raw_jit)
+    return replace(capture_model(model, tree, source, raw_jit), given=None if source == "train_on_batch" else arguments)
 
 
 def capture_model(model: Any, data: Tree, source: str = "model", raw_jit: Any = None) -> KerasStep:

@@ -1,16 +1,16 @@
-"""`legroom estimate`: predicts the peak of a training step; never trains."""
+"""`legroom estimate`: predicts the peak of a training step; never trains, unless it is told to rehearse."""
 
 import time
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import click
 
 from legroom.cli.output import answers, print_json, progress
-from legroom.errors import InputError
-from legroom.front.child import is_script
+from legroom.cli.rehearse import refuse_with_rehearsal, rehearse
+from legroom.front.child import require_target
 from legroom.front.estimating import EngineName, Estimator, require_batch
+from legroom.front.hosting import has_room
 from legroom.front.max_batch import find_max_batch
 from legroom.front.source import ScriptSource
 from legroom.front.target import choose_card
@@ -25,6 +25,7 @@ Examples:
   legroom estimate train.py --budget 8GiB -- --epochs 3
   legroom estimate mymodels:build --gpu rtx4090 --json
   legroom estimate train.py --gpu mycard.toml
+  legroom estimate train.py --rehearse --budget 2GiB
 
 TARGET is a training script, run up to its first training step and stopped
 there, or module:function returning (compiled model, batch). What follows --
@@ -47,13 +48,23 @@ goes to the script."""
 @click.option(
     "--time-limit", type=float, default=900.0, metavar="SECONDS", show_default=True, help="For each compilation."
 )
+@click.option(
+    "--rehearse",
+    "rehearsing",
+    is_flag=True,
+    help="Predict nothing: really run the step on this CPU, in TensorFlow's own allocator limited to --budget.",
+)
 @click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout.")
-def estimate(target: str, arguments: tuple[str, ...], as_json: bool, **chosen: Any) -> int:
+def estimate(target: str, arguments: tuple[str, ...], rehearsing: bool, as_json: bool, **chosen: Any) -> int:
     """Predict how much GPU memory a training step takes, without the GPU."""
     started = time.monotonic()
-    found = answer(target, arguments, Options(**chosen))
+    options = Options(**chosen)
+    if rehearsing:
+        refuse_with_rehearsal(gpu=options.gpu, max_batch=options.max_batch, engine=options.engine)
+        return rehearse(target, arguments, options.budget, options.batch, as_json=as_json)
+    found = answer(target, arguments, options)
     show(replace(found, seconds=time.monotonic() - started), as_json)
-    return 0 if found.fits else 1
+    return 0 if found.fits and has_room(found, options.gpu) else 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,16 +91,6 @@ def answer(target: str, arguments: tuple[str, ...], options: Options) -> Estimat
         ):
             found = estimator.at(options.batch)
             return find_max_batch(estimator.at, found) if options.max_batch else found
-
-
-def require_target(target: str) -> None:
-    if not is_script(target):
-        return
-    path = Path(target)
-    if path.is_dir():
-        raise InputError(f"{target} is a folder.", "Name the training script in it, e.g. train.py.")
-    if not path.is_file():
-        raise InputError(f"There is no script {target!r}.", "Name a training script, or module:function.")
 
 
 def show(found: Estimate, as_json: bool) -> None:

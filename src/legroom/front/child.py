@@ -10,14 +10,18 @@ import json
 import os
 import signal
 import sys
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, TextIO
 
 from legroom.capture.frames import describe
+from legroom.capture.limited import hold_to_the_limit
 from legroom.engines.op.codec import work_to_json
 from legroom.engines.op.grappler import Device
+from legroom.engines.out_of_memory import oom_of
 from legroom.errors import EngineError, InputError, LegroomError
 from legroom.front.source import LocalSource, step_to_json
+from legroom.records.rehearsal import rehearsal_to_json
 
 CLAIMED = "claimed"
 PR_SET_PDEATHSIG = 1
@@ -31,6 +35,7 @@ def main() -> None:
     requests, answers = os.fdopen(handles[0]), os.fdopen(handles[1], "w")
     folder, target, arguments = Path(sys.argv[3]), sys.argv[4], sys.argv[5:]
     sys.path.pop(0)  # the current folder, which `python -m` has put there and `python train.py` would not
+    hold_to_the_limit()
     try:
         from legroom.capture.script import Stop, StopScript, run_script
 
@@ -79,6 +84,17 @@ def is_script(target: str) -> bool:
     return target.endswith(".py") or os.sep in target or ":" not in target
 
 
+def require_target(target: str) -> None:
+    """A script must be there; a module is looked for in the child."""
+    if not is_script(target):
+        return
+    path = Path(target)
+    if path.is_dir():
+        raise InputError(f"{target} is a folder.", "Name the training script in it, e.g. train.py.")
+    if not path.is_file():
+        raise InputError(f"There is no script {target!r}.", "Name a training script, or module:function.")
+
+
 def serve(captured: Any, requests: TextIO, answers: TextIO, folder: Path) -> None:
     """Answer questions about the captured step until nobody asks any more."""
     source = LocalSource(captured)
@@ -112,6 +128,8 @@ def answer(source: LocalSource, request: dict[str, Any], folder: Path) -> dict[s
             "format": lowered.format,
             "identity": lowered.identity,
         }
+    if request["do"] == "observe":
+        return {"observed": source.observe().as_dict()}
     if request["do"] == "work":
         capability = request["device"].pop("capability")
         device = Device(None if capability is None else (capability[0], capability[1]), **request["device"])
@@ -119,6 +137,10 @@ def answer(source: LocalSource, request: dict[str, Any], folder: Path) -> dict[s
         path = folder / f"work-{batch}"
         path.write_text(json.dumps(work_to_json(made.work)))
         return {"step": step_to_json(made.step), "work": str(path)}
+    if request["do"] == "rehearse":
+        from legroom.engines.rehearsal import rehearse_step
+
+        return {"rehearsal": rehearsal_to_json(rehearse_step(source.resized(batch), request["steps"]))}
     raise InputError(f"Unknown request {request['do']!r}.")
 
 
@@ -128,7 +150,10 @@ def reply(answers: TextIO, message: dict[str, Any]) -> None:
 
 
 def failure(error: LegroomError) -> dict[str, Any]:
-    return {"error": type(error).__name__, "message": error.message, "hint": error.hint}
+    """An error on its way through the pipe; a rehearsal wants to know whether memory had run out behind it."""
+    oom = oom_of(error)
+    said = {"error": type(error).__name__, "message": error.message, "hint": error.hint}
+    return {**said, "out_of_memory": None if oom is None else asdict(oom)}
 
 
 if __name__ == "__main__":

@@ -1,10 +1,13 @@
 """Estimating: capture, engine and memory wired together. What both `legroom estimate` and `legroom.estimate()` call."""
 
+from dataclasses import replace
 from typing import Any, Literal
 
+from legroom.engines.host.observe import Observed
 from legroom.engines.xla.client import LIMIT_SECONDS
 from legroom.errors import InputError
 from legroom.front.compiled import Compiled
+from legroom.front.hosting import host_of
 from legroom.front.max_batch import find_max_batch
 from legroom.front.simulated import Simulated
 from legroom.front.source import LocalSource, Say, StepSource, be_silent
@@ -28,6 +31,7 @@ class Estimator:
         limit: float = LIMIT_SECONDS,
     ) -> None:
         self.source = source
+        self.observed: Observed | None = None
         self.answers: Compiled | Simulated
         if engine_for(source.step, card, engine) == "op":
             self.answers = Simulated(source, card, say=say)
@@ -42,7 +46,10 @@ class Estimator:
 
     def at(self, batch: int | None) -> Estimate:
         """The estimate at that batch size; None stands for the one that was captured."""
-        return self.answers.at(require_batch(self.source.step.batch if batch is None else batch))
+        if self.observed is None:  # before the step is traced and its variables made
+            self.observed = self.source.observe()
+        found = self.answers.at(require_batch(self.source.step.batch if batch is None else batch))
+        return replace(found, host=host_of(self.source.step, self.observed, found))
 
 
 def engine_for(step: Step, card: Card, engine: EngineName) -> Literal["xla", "op"]:
@@ -82,11 +89,14 @@ def estimate(  # noqa: PLR0913
     Legroom cannot know it: on a machine without a GPU Keras turns "auto" into False.
     """
     from legroom.capture.factory import batch_tree
-    from legroom.capture.keras_fit import capture_model
+    from legroom.capture.keras_fit import capture_model, is_dataset
 
     card = choose_card(gpu, budget)
     require_batch(batch_size)
-    source = LocalSource(capture_model(model, batch_tree(batch), raw_jit=jit_compile))
+    captured = capture_model(model, batch_tree(batch), raw_jit=jit_compile)
+    if is_dataset(batch):
+        captured = replace(captured, given={"x": batch})
+    source = LocalSource(captured)
     with Estimator(source, card, engine) as estimator:
         found = estimator.at(batch_size)
         return find_max_batch(estimator.at, found) if max_batch else found

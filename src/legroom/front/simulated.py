@@ -68,7 +68,7 @@ class Simulated:
     def device(self) -> Device:
         if self.card.is_cpu:
             return Device(cores=self.card.cores)
-        return Device(self.card.gpu.compute_capability, self.card.cores, self.card.gpu.memory_bytes)
+        return Device(self.card.gpu.compute_capability, self.card.cores, self.card.usable_bytes("tensorflow"))
 
     def simulate(self, lowered: OpStep, limit_bytes: int | None) -> Outcome:
         """On a pool of that size, or on one that is large enough for anything."""

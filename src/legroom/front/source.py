@@ -6,14 +6,15 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Protocol
+from typing import IO, Any, Protocol, Self
 
 from legroom import errors
+from legroom.engines.host.observe import Observed, observed_from
 from legroom.engines.op.codec import work_from_json
 from legroom.engines.op.grappler import Device
 from legroom.engines.op.lower import OpStep
@@ -42,6 +43,8 @@ class StepSource(Protocol):
 
     def work(self, batch: int | None, device: Device) -> OpStep: ...
 
+    def observe(self) -> Observed: ...
+
 
 class LocalSource:
     """A step of this process: `legroom.estimate(model, batch)`."""
@@ -49,6 +52,7 @@ class LocalSource:
     def __init__(self, captured: Any) -> None:
         self.captured = captured
         self.step: Step = captured.step
+        self.observed: Observed | None = None
 
     def fingerprint(self, batch: int | None) -> str | None:
         from legroom.capture.fingerprint import fingerprint
@@ -67,6 +71,13 @@ class LocalSource:
 
         return lower(self.resized(batch), device)
 
+    def observe(self) -> Observed:
+        from legroom.engines.host.observe import observe
+
+        if self.observed is None:
+            self.observed = observe(self.captured)
+        return self.observed
+
     def resized(self, batch: int | None) -> Any:
         if batch is None or batch == self.captured.step.batch:
             return self.captured
@@ -82,10 +93,28 @@ def step_from_json(data: dict[str, Any]) -> Step:
     return Step(**{**data, "parameters": parameters, "layers": tuple(data["layers"]), "notes": tuple(data["notes"])})
 
 
-class ScriptSource:
-    """A script, run in a child process up to its first training step and held there until `close`."""
+def visible() -> Any:
+    """Where a script's output is shown: stderr, unless it is no real file, as in some notebooks."""
+    try:
+        return sys.stderr.fileno()
+    except (OSError, ValueError, AttributeError):
+        return subprocess.DEVNULL
 
-    def __init__(self, target: str, arguments: Sequence[str] = ()) -> None:
+
+class ScriptSource:
+    """A script, run in a child process up to its first training step and held there until `close`.
+
+    `environment` is set for the child on top of this process's own; `log` takes its stderr.
+    """
+
+    def __init__(
+        self,
+        target: str,
+        arguments: Sequence[str] = (),
+        *,
+        environment: Mapping[str, str] | None = None,
+        log: IO[bytes] | None = None,
+    ) -> None:
         self.folder = tempfile.TemporaryDirectory(prefix="legroom-")
         to_child, self.requests = os.pipe()
         self.answers, from_child = os.pipe()
@@ -99,9 +128,9 @@ class ScriptSource:
             target,
             *arguments,
         ]
-        env = {**QUIET, **os.environ, **OWN_SETTINGS}
+        env = {**QUIET, **os.environ, **OWN_SETTINGS, **(environment or {})}
         self.process = subprocess.Popen(
-            command, pass_fds=(to_child, from_child), stdout=sys.stderr, env=env, start_new_session=True
+            command, pass_fds=(to_child, from_child), stdout=visible(), stderr=log, env=env, start_new_session=True
         )
         os.close(to_child)
         os.close(from_child)
@@ -113,7 +142,7 @@ class ScriptSource:
             self.close(patience=0.5)
             raise
 
-    def __enter__(self) -> "ScriptSource":
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(
@@ -135,6 +164,9 @@ class ScriptSource:
         work = work_from_json(json.loads(Path(answer["work"]).read_bytes()))
         return OpStep(step_from_json(answer["step"]), work)
 
+    def observe(self) -> Observed:
+        return observed_from(self.ask({"do": "observe", "batch": None})["observed"])
+
     def ask(self, request: dict[str, Any]) -> dict[str, Any]:
         with suppress(BrokenPipeError):  # the script's process is gone: `receive` says how
             self.requests_file.write(json.dumps(request) + "\n")
@@ -144,19 +176,26 @@ class ScriptSource:
     def receive(self) -> dict[str, Any]:
         line = self.answers_file.readline()
         if not line:
-            code = self.process.wait()
-            how = f"was killed by signal {-code}" if code < 0 else f"ended with exit code {code}"
-            hint = (
-                "A signal 9 means that the machine ran out of memory, 11 that a native library crashed."
-                if code < 0
-                else None
-            )
-            raise errors.InputError(f"The script's process {how} before it could be captured.", hint)
+            raise self.ended(self.process.wait())
         answer: dict[str, Any] = json.loads(line)
         if "error" in answer:
-            kind = getattr(errors, answer["error"], errors.LegroomError)
-            raise kind(answer["message"], answer["hint"])
+            raise self.failed(answer)
         return answer
+
+    def ended(self, code: int) -> errors.LegroomError:
+        """What it means that the child is gone without an answer."""
+        how = f"was killed by signal {-code}" if code < 0 else f"ended with exit code {code}"
+        hint = (
+            "A signal 9 means that the machine ran out of memory, 11 that a native library crashed."
+            if code < 0
+            else None
+        )
+        return errors.InputError(f"The script's process {how} before it could be captured.", hint)
+
+    def failed(self, answer: dict[str, Any]) -> errors.LegroomError:
+        """The child's error as one of this process."""
+        kind: type[errors.LegroomError] = getattr(errors, answer["error"], errors.LegroomError)
+        return kind(answer["message"], answer["hint"])
 
     def close(self, patience: float = 20.0) -> None:
         """Let the script unwind (its `finally` blocks run); end it, and whatever it has started, if it does not."""

@@ -5,11 +5,12 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
-from legroom.records import Estimate, Failure
+from legroom.records import Estimate, Failure, HostEstimate
 from legroom.units import format_bytes
 
 BAR_WIDTH = 48
 TOP_LAYERS = 10
+HOST_PARTS = 6
 COLOURS = {
     "weights": "blue",
     "optimizer": "cyan",
@@ -43,6 +44,9 @@ def estimate_text(estimate: Estimate) -> RenderableType:
                 style="dim",
             )
         )
+    if estimate.host is not None:
+        parts += [Text(), host_text(estimate.host), host_table(estimate.host)]
+        parts += [Text(f"note: {note}", style="dim") for note in estimate.host.notes]
     parts += [Text(f"note: {note}", style="dim") for note in estimate.notes]
     return Group(*parts)
 
@@ -89,6 +93,31 @@ def shortage_text(failure: Failure) -> Text:
     if failure.is_fragmentation:
         text.append(f" in pieces of at most {format_bytes(failure.largest_free_bytes)}: fragmentation")
     return text.append(".")
+
+
+def host_text(host: HostEstimate) -> Text:
+    """RAM, in one line."""
+    text = Text(f"The process needs {format_bytes(host.peak_bytes)} of RAM")
+    text.append(f" (between {format_bytes(host.low_bytes)} and {format_bytes(host.high_bytes)})", style="dim")
+    if host.peak_bytes > host.limit_bytes:
+        verdict, style = "more than", "bold red"
+    elif not host.fits:
+        verdict, style = "perhaps more than", "bold yellow"
+    else:
+        verdict, style = "within", "bold green"
+    text.append(", ").append(verdict, style=style)
+    return text.append(f" the {format_bytes(host.limit_bytes)} of this machine ({host.limit_reason}).")
+
+
+def host_table(host: HostEstimate) -> Table:
+    table = Table.grid(padding=(0, 2))
+    table.add_column()
+    table.add_column(justify="right")
+    table.add_column(style="dim")
+    for part in sorted(host.parts, key=lambda part: -part.size_bytes)[:HOST_PARTS]:
+        if part.size_bytes > 0:
+            table.add_row(escape(part.name), format_bytes(part.size_bytes), escape(part.why))
+    return table
 
 
 def category_bar(estimate: Estimate) -> Text:

@@ -3,7 +3,7 @@
 from dataclasses import asdict
 from typing import Any
 
-from legroom.records import Estimate
+from legroom.records import Estimate, HostEstimate
 
 SCHEMA = 1
 
@@ -30,6 +30,7 @@ def estimate_view(estimate: Estimate) -> dict[str, Any]:
         "fits": estimate.fits,
         "out_of_memory": None if estimate.out_of_memory is None else asdict(estimate.out_of_memory),
         "max_batch": estimate.max_batch,
+        "host": None if estimate.host is None else host_view(estimate.host),
         "breakdown": {f"{name}_bytes": size for name, size in estimate.breakdown.items()},
         "layers": [{"name": layer.name, "peak_bytes": layer.peak_bytes} for layer in estimate.layers],
         "curve": [
@@ -41,4 +42,18 @@ def estimate_view(estimate: Estimate) -> dict[str, Any]:
         "from_cache": estimate.from_cache,
         "notes": list(estimate.notes),
         "seconds": round(estimate.seconds, 3),
+    }
+
+
+def host_view(host: HostEstimate) -> dict[str, Any]:
+    """The host's half."""
+    return {
+        "peak_bytes": host.peak_bytes,
+        "low_bytes": host.low_bytes,
+        "high_bytes": host.high_bytes,
+        "limit_bytes": host.limit_bytes,
+        "limit_reason": host.limit_reason,
+        "fits": host.fits,
+        "parts": [asdict(part) for part in host.parts],
+        "notes": list(host.notes),
     }

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from legroom.engines.op.ops import Array, Op
 
 LOOP_GATE = "NextIteration"  # a node of ours: an iteration may start
+COMPILED_CALL = "XlaLaunch"  # a function that XLA compiles inside a step that runs op by op
 LOOP_END = "Exit"  # a node of ours: a loop has ended, and what it held is let go
 
 

@@ -11,6 +11,7 @@ from typing import Any
 from legroom.errors import MissingError
 
 HOST = "/job:localhost/replica:0/task:0/device:CPU:0"
+CPU_MEMORY_BYTES = 2**28  # what TensorFlow says of every CPU: above 80% of it, sums of three and more are rewritten
 CARD = "/job:localhost/replica:0/task:0/device:GPU:0"
 
 
@@ -96,7 +97,7 @@ def cluster(device: Device) -> Any:
     from tensorflow.core.protobuf import device_properties_pb2 as properties
     from tensorflow.python.grappler import cluster as grappler_cluster
 
-    host = properties.DeviceProperties(type="CPU", num_cores=device.cores, frequency=2000, memory_size=2**34)
+    host = properties.DeviceProperties(type="CPU", num_cores=device.cores, frequency=2000, memory_size=CPU_MEMORY_BYTES)
     devices = [properties.NamedDevice(name=HOST, properties=host)]
     if device.capability is not None:
         card = properties.DeviceProperties(

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from math import prod
 
 from legroom.engines.op import kernels_cpu, kernels_gpu, sharing
-from legroom.engines.op.graph import LOOP_END, LOOP_GATE
+from legroom.engines.op.graph import COMPILED_CALL, LOOP_END, LOOP_GATE
 from legroom.engines.op.ops import Op
 from legroom.gpus import Gpu
 
@@ -29,10 +29,24 @@ CHEAP = frozenset(
 """Kernels that say of themselves that they are cheap; all others count as expensive on a CPU until they have run often."""
 
 PRODUCTS = ("MatMul", "BatchMatMul", "BatchMatMulV2", "BatchMatMulV3", "_FusedMatMul", "Einsum")
+FORWARD = ("Conv2D", "_FusedConv2D", "Conv3D", "DepthwiseConv2dNative")
+IMAGE_GRADIENTS = ("Conv2DBackpropInput", "Conv3DBackpropInputV2", "DepthwiseConv2dNativeBackpropInput")
+FILTER_GRADIENTS = ("Conv2DBackpropFilter", "Conv3DBackpropFilterV2", "DepthwiseConv2dNativeBackpropFilter")
 START_SECONDS = 4e-6
-BYTES_PER_SECOND = 6e9
-FLOPS_PER_SECOND = 4e10
 LAUNCH_SECONDS = 12e-6
+# Rates of CPU kernels relative to each other, as measured on two cores: only who finishes first matters.
+FLOPS_PER_SECOND = {
+    **dict.fromkeys(PRODUCTS, 1.5e11),
+    **dict.fromkeys(FORWARD, 1.8e11),
+    **dict.fromkeys(IMAGE_GRADIENTS, 1.1e11),
+    **dict.fromkeys(FILTER_GRADIENTS, 7e10),
+}
+BYTES_PER_SECOND = {
+    **dict.fromkeys(("Relu", "BiasAdd", "BiasAddGrad", "Cast", "MaxPool", "AvgPool"), 1.2e10),
+    **dict.fromkeys(("Tile", "ConcatV2", "Split", "Pad", "Exp", "Erf", "Tanh", "Sigmoid", "Log", "Pow"), 3.5e9),
+    **dict.fromkeys(("Transpose", "Softmax", "MaxPoolGrad", "StatelessRandomUniformV2"), 1.5e9),
+}
+USUAL_BYTES_PER_SECOND = 6e9
 
 
 class CpuKernels:
@@ -54,7 +68,7 @@ class CpuKernels:
         return op.outputs[output].size_bytes
 
     def temporaries(self, op: Op) -> tuple[int, ...]:
-        return kernels_cpu.temporaries(op, self.threads)
+        return within_compiled(op) or kernels_cpu.temporaries(op, self.threads)
 
     def is_cheap(self, op: Op) -> bool:
         return op.kind in CHEAP
@@ -63,7 +77,9 @@ class CpuKernels:
         if op.kind in CHEAP:
             return START_SECONDS / 2
         moved = sum(array.size_bytes for array in op.inputs) + sum(array.size_bytes for array in op.outputs)
-        return START_SECONDS + moved / BYTES_PER_SECOND + flops(op) / FLOPS_PER_SECOND
+        if op.kind in FLOPS_PER_SECOND:
+            return START_SECONDS + flops(op) / FLOPS_PER_SECOND[op.kind]
+        return START_SECONDS + moved / BYTES_PER_SECOND.get(op.kind, USUAL_BYTES_PER_SECOND)
 
 
 class GpuKernels:
@@ -88,13 +104,20 @@ class GpuKernels:
         return special.get(output, op.outputs[output].size_bytes)
 
     def temporaries(self, op: Op) -> tuple[int, ...]:
-        return kernels_gpu.temporaries(op, self.gpu)
+        return within_compiled(op) or kernels_gpu.temporaries(op, self.gpu)
 
     def is_cheap(self, op: Op) -> bool:
         return True
 
     def seconds(self, op: Op) -> float:
         return START_SECONDS / 2 if op.kind in CHEAP else LAUNCH_SECONDS
+
+
+def within_compiled(op: Op) -> tuple[int, ...]:
+    """What XLA is taken to hold inside a function that it compiles: a copy of all that goes in and comes out."""
+    if op.kind != COMPILED_CALL:
+        return ()
+    return tuple(array.size_bytes for array in (*op.inputs, *op.outputs) if array.size_bytes)
 
 
 def flops(op: Op) -> int:

@@ -45,7 +45,7 @@ ALIASES = {
         Bitcast CheckNumerics CheckNumericsV2 Copy DebugGradientIdentity DebugIdentity DebugIdentityV2 EnsureShape Enter Exit
         ExpandDims GuaranteeConst Identity IdentityN InplaceAdd InplaceSub InplaceUpdate LoopCond Merge NextIteration
         PlaceholderWithDefault PreventGradient ReadVariableOp RefIdentity Reshape Squeeze StopGradient Switch TensorListGetItem
-        TensorListPopBack TensorListPushBack TensorListSetItem _EagerConst _Retval
+        TensorListPopBack TensorListPushBack TensorListSetItem _EagerConst _Retval Assign AssignAdd DestroyTemporaryVariable
         """),
         0,
     ),
@@ -109,6 +109,7 @@ _ON_CONDITION = """
 """
 
 _OWN_OUTPUTS = """
+    TemporaryVariable _FusedConv3D
     AccumulateNV2 AdjustContrastv2 Assert Placeholder _Arg AdjustSaturation Angle ApproximateEqual ArgMax ArgMin AssignVariableOp AvgPool AvgPool3D
     AvgPool3DGrad AvgPoolGrad BatchMatMul BatchMatMulV2 BatchMatMulV3 BatchToSpaceND Betainc BiasAddGrad Bincount Bucketize
     CTCGreedyDecoder CombinedNonMaxSuppression Complex ComplexAbs Concat ConcatV2 Const Conv2D Conv2DBackpropFilter

@@ -45,7 +45,18 @@ ATTRIBUTES = frozenset(
             "exclusive",
             "reverse",
         ),
-        *("body", "cond", "f", "then_branch", "else_branch", "branches", "activation_mode", "num", "shrink_axis_mask"),
+        *(
+            "body",
+            "cond",
+            "f",
+            "then_branch",
+            "else_branch",
+            "branches",
+            "activation_mode",
+            "num",
+            "shrink_axis_mask",
+            "_XlaMustCompile",
+        ),
     )
 )
 

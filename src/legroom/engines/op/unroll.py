@@ -6,7 +6,7 @@ is laid out: whoever reads an element reads the tensor itself.
 
 from typing import Any
 
-from legroom.engines.op.graph import LOOP_END, LOOP_GATE, Graph, Node
+from legroom.engines.op.graph import COMPILED_CALL, LOOP_END, LOOP_GATE, Graph, Node
 from legroom.engines.op.lists import LIST_KINDS, Lists
 from legroom.engines.op.ops import Array, Op
 from legroom.engines.op.templates import Sketch, Template, read_function, read_graph, read_library
@@ -97,7 +97,9 @@ class Unroller:
             return ()
         inputs = [known[name] for name in template.inputs]
         before = len(self.nodes)
-        if kind in CALLS or kind in self.library:
+        if kind in CALLS and template.attributes.get("_XlaMustCompile"):
+            results = self.compiled(template, inputs, after)
+        elif kind in CALLS or kind in self.library:
             results = self.call(template.attributes.get("f", kind), inputs)
         elif kind in LOOPS:
             results = self.loop(template, inputs)
@@ -225,6 +227,17 @@ class Unroller:
         known = dict(zip(sketch.arguments, inputs, strict=True))
         self.lay_out(sketch, known)
         return [known[result] for result in sketch.results]
+
+    def compiled(self, template: Template, inputs: list[int], after: tuple[int, ...]) -> list[int]:
+        """A function that XLA compiles: one op, whose outputs are known and whose insides are not."""
+        sketch = self.sketch_of(template.attributes["f"], inputs)
+        known = {name: array for node in sketch.nodes for name, array in zip(node.outputs, node.arrays, strict=True)}
+        given = dict(zip(sketch.arguments, (self.tensors[i] for i in inputs), strict=True))
+        arrays = tuple(given.get(name) or known.get(name) or Array((), "float32") for name in sketch.results)
+        outputs = [self.add_tensor(array) for array in arrays]
+        op = Op(template.name, COMPILED_CALL, tuple(self.tensors[i] for i in inputs), arrays)
+        self.add_node(op, tuple(inputs), tuple(outputs), after)
+        return outputs
 
     def branch(self, template: Template, inputs: list[int]) -> list[int]:
         """The branch that is taken; where only running would tell, the first, and it is said."""
