@@ -82,6 +82,6 @@ def run_script(path: Path, arguments: Sequence[str], on_captured: OnCaptured) ->
         raise stop.error
     if stop.stops == 0:
         raise InputError(
-            f"{path} ended without training: no fit, no train_on_batch and no @tf.function step with a GradientTape was called.",
+            f"{path} ended without training: no fit, no train_on_batch and no step with a GradientTape was called.",
             'Check that training is not behind `if __name__ == "...":` or a flag, or use module:function that returns (model, batch).',
         )

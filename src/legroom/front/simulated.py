@@ -11,7 +11,7 @@ from legroom.engines.op.kernels import CpuKernels, GpuKernels
 from legroom.engines.op.lower import OpStep
 from legroom.engines.op.replay_eager import simulate_eager
 from legroom.engines.op.simulate import Machine, Outcome, simulate_graph
-from legroom.engines.op.unknown import notes_of, unknown_bytes
+from legroom.engines.op.unknown import compiled_bytes, notes_of, unknown_bytes
 from legroom.errors import MissingError
 from legroom.front.source import Say, StepSource, be_silent
 from legroom.front.target import Card
@@ -48,7 +48,12 @@ class Simulated:
         self.say(f"simulating the step at batch {batch}")
         usable = self.card.usable_bytes(step.framework)
         outcome = self.simulate(lowered, None)
-        bounds = bounds_of(outcome, on_cpu=self.card.is_cpu, unknown_bytes=unknown_bytes(lowered.work))
+        bounds = bounds_of(
+            outcome,
+            on_cpu=self.card.is_cpu,
+            unknown_bytes=unknown_bytes(lowered.work),
+            compiled_bytes=compiled_bytes(lowered.work),
+        )
         target = Target(self.card.label, usable, "op", VERSION)
         estimate = assemble(step, outcome.program, target, bounds, notes=self.card.notes + notes_of(lowered.work))
         limited = self.simulate(lowered, usable) if tight(estimate) else None

@@ -1,7 +1,7 @@
 """TensorFlow's executor, simulated: which node runs when, and when each buffer is taken and let go.
 
 After `executor.cc` and Eigen's thread pool: a thread runs a node and then, first in first out, the cheap nodes that it made
-ready; of the expensive ones it keeps one if it has nothing else to do, and hands the others to the pool, where a thread takes
+ready; of the expensive ones it keeps the first if it has nothing else to do, and hands the others to the pool, where a thread takes
 its own newest task first and steals the oldest of others. Every kernel counts as expensive on a CPU, none on a GPU. A buffer is
 freed when its last reader has run; a kernel may take over an input's buffer that nobody else will read.
 """
@@ -166,7 +166,7 @@ class Executor:
             self.drop(self.bound.get(tensor))
 
     def hand_out(self, thread: _Thread, ready: list[int]) -> None:
-        """Cheap nodes stay with the thread; of expensive ones the last does, if nothing else is left to do."""
+        """Cheap nodes stay with the thread; of expensive ones the first does, if nothing else is left to do."""
         expensive = []
         for node in ready:
             if self.plans[node].cheap:
@@ -174,8 +174,8 @@ class Executor:
             else:
                 expensive.append(node)
         if expensive and not thread.inline:
-            thread.inline.append(expensive.pop())
-        for node in expensive:
+            thread.inline.append(expensive.pop(0))
+        for node in reversed(expensive):
             thread.tasks.appendleft(node)
 
     def begin_next(
@@ -320,8 +320,7 @@ def plan(node: Node, kernels: Kernels) -> _Plan:
 
 
 def wire(graph: Graph) -> tuple[list[list[int]], list[int], list[int]]:
-    """For each node who waits for it (once; those added to the graph last come first, as in TensorFlow), how many it waits for;
-    for each tensor how often it is read."""
+    """For each node who waits for it (once, in the graph's order), how many it waits for; for each tensor how often it is read."""
     maker: dict[int, int] = {}
     for number, node in enumerate(graph.nodes):
         for tensor in node.outputs:
@@ -336,8 +335,6 @@ def wire(graph: Graph) -> tuple[list[list[int]], list[int], list[int]]:
         waits[number] = len(before)
         for earlier in before:
             consumers[earlier].append(number)
-    for waiting in consumers:
-        waiting.reverse()
     for tensor in graph.returned:
         reads[tensor] += 1
     return consumers, waits, reads

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from legroom.engines.op.graph import LOOP_END, LOOP_GATE, Graph
+from legroom.engines.op.graph import COMPILED_CALL, LOOP_END, LOOP_GATE, Graph
 from legroom.engines.op.lists import LIST_KINDS
 from legroom.engines.op.ops import Op
 from legroom.engines.op.sharing import KNOWN
@@ -38,12 +38,20 @@ def unknown_bytes(work: Graph | EagerTrace) -> int:
     return sum(unknown_kinds(work).values()) + unsized
 
 
+def compiled_bytes(work: Graph | EagerTrace) -> int:
+    """The most that goes into and comes out of one function that XLA compiles inside the step."""
+    calls = (op for op in ops_of(work) if op.kind == COMPILED_CALL)
+    return max((sum(array.size_bytes for array in (*op.inputs, *op.outputs)) for op in calls), default=0)
+
+
 def notes_of(work: Graph | EagerTrace) -> tuple[str, ...]:
     notes = list(work.notes)
     kinds = sorted(unknown_kinds(work))
     if kinds:
         more = f" and {len(kinds) - SHOWN} more" if len(kinds) > SHOWN else ""
         notes.append(f"unknown ops, counted by their outputs: {', '.join(kinds[:SHOWN])}{more}")
+    if COMPILED_CALL in kinds:
+        notes.append("a function inside the step is compiled by XLA: what it holds while it runs is not known")
     if isinstance(work, Graph) and work.unsized:
         more = f" and {len(work.unsized) - SHOWN} more" if len(work.unsized) > SHOWN else ""
         notes.append(f"sizes that only running would tell: {', '.join(work.unsized[:SHOWN])}{more}")
