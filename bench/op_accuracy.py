@@ -1,5 +1,6 @@
 """Op-by-op predictions against the real allocator on this CPU, and against a real H200: tables for docs/accuracy.md.
 
+    python bench/op_accuracy.py all                all of the below, written to docs/accuracy-op.md (about 45 min)
     python bench/op_accuracy.py cpu [CASE …]       models and loops, graph and eager, under the real BFC (about 15 min)
     python bench/op_accuracy.py fits [CASE …]      does it fit under a limit within 8% of its peak: simulated and real
     python bench/op_accuracy.py gpu [MODEL …]      rows of bench/data/h200_truth.jsonl (mode op) and h200_op.jsonl
@@ -235,8 +236,8 @@ def key_of(row: dict[str, Any]) -> tuple[Any, ...]:
     return tuple(row[name] for name in ("model", "batch", "policy", "mode", "allocator"))
 
 
-def compare_gpu(models: list[str]) -> list[dict[str, Any]]:
-    rows = [row for row in gpu_rows() if not models or row["model"] in models]
+def compare_gpu(models: list[str], only: str | None = None) -> list[dict[str, Any]]:
+    rows = [row for row in gpu_rows() if (not models or row["model"] in models) and only in (None, row["set"])]
     env = os.environ | {
         "KERAS_BACKEND": "tensorflow",
         "TF_CPP_MIN_LOG_LEVEL": "3",
@@ -293,9 +294,22 @@ def gpu_table(rows: list[dict[str, Any]]) -> str:
     return "\n".join(lines)
 
 
+def write_page() -> None:
+    """docs/accuracy-op.md, from its `<!-- tables -->` on."""
+    page = HERE.parent / "docs" / "accuracy-op.md"
+    parts = {
+        "This CPU's allocator": cpu_table(compare_cpu(list(CPU_CASES))),
+        "Fits or fails": compare_fits(list(FITS)),
+        "A real H200": gpu_table(compare_gpu([])),
+    }
+    text = "\n".join(f"## {title}\n\n{table}\n" for title, table in parts.items())
+    head = page.read_text().partition("<!-- tables -->")[0]
+    page.write_text(f"{head}<!-- tables -->\n{text}")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", nargs="?", choices=["cpu", "fits", "gpu"])
+    parser.add_argument("what", nargs="?", choices=["all", "cpu", "fits", "gpu"])
     parser.add_argument("cases", nargs="*")
     parser.add_argument("--measure")
     parser.add_argument("--predict")
@@ -308,6 +322,8 @@ def main() -> None:
         predict(json.loads(options.predict))
     elif options.predict_gpu:
         predict_gpu(json.loads(options.predict_gpu))
+    elif options.what == "all":
+        write_page()
     elif options.what == "cpu":
         print(cpu_table(compare_cpu(options.cases or list(CPU_CASES))))
     elif options.what == "fits":

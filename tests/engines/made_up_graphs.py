@@ -124,6 +124,15 @@ def executed(draft, threads=1, seed=0, steps=1):
     return executor
 
 
+def names(executor):
+    """The nodes in the order in which they ran."""
+    return [executor.graph.nodes[number].op.name for number in executor.schedule]
+
+
+def peak(draft, **options):
+    return executed(draft, **options).allocator.peak_in_use_bytes
+
+
 SIZES = (0, 10, 20, 40)
 
 
@@ -136,7 +145,9 @@ def drafts(draw):
         draft.argument(draw(st.sampled_from(SIZES)))
         draft.constant(draw(st.sampled_from(SIZES)))
     held = [*draft.arguments, *draft.constants]
-    kinds = st.sampled_from(["Made", "Made", "Made", "shares", *(["read", "update", "assign", "gather"] * bool(handles))])
+    kinds = st.sampled_from(
+        ["Made", "Made", "Made", "shares", *(["read", "update", "assign", "gather"] * bool(handles))]
+    )
     for number in range(draw(st.integers(1, 14))):
         kind = draw(kinds)
         some = st.lists(st.sampled_from(held), max_size=3) if held else st.just([])
@@ -146,7 +157,9 @@ def drafts(draw):
         size = draft.variables[variable].size_bytes if handles else 0
         like = [i for i in held if draft.tensors[i].size_bytes == size]
         if kind == "read":
-            made = draft.run(f"n{number}", (handle,), (size,), variables=(variable,), kind="ReadVariableOp", **common)[1]
+            made = draft.run(f"n{number}", (handle,), (size,), variables=(variable,), kind="ReadVariableOp", **common)[
+                1
+            ]
             held.append(made)
         elif kind == "gather":
             made = draft.run(f"n{number}", (handle,), (10,), variables=(variable,), kind="ResourceGather", **common)[1]

@@ -1,19 +1,11 @@
-"""The simulated executor's laws on made-up graphs: who runs when, and how long buffers live."""
+"""How long buffers live, and who takes them over, on the simulated executor and made-up graphs."""
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from made_up_graphs import Draft, drafts, executed
+from made_up_graphs import Draft, drafts, executed, names, peak
 
 law = settings(max_examples=60, deadline=None)
-
-
-def names(executor):
-    return [executor.graph.nodes[number].op.name for number in executor.schedule]
-
-
-def peak(draft, **options):
-    return executed(draft, **options).allocator.peak_in_use_bytes
 
 
 def of(executor, owner, name=None):
@@ -243,7 +235,8 @@ def test_a_variable_that_was_gathered_from_is_copied_when_read():
 @pytest.mark.parametrize("kind", ["AssignAddVariableOp", "AssignVariableOp"])
 def test_a_variable_that_was_gathered_from_is_copied_when_changed(kind):
     executor = changed(kind, read_later=False, gathered=True)
-    assert len(of(executor, "variable")) == 2
+    _, copy = of(executor, "variable")
+    assert copy.birth == executor.recorded_from + 4  # when it was changed, not when `value` was made
 
 
 def test_a_sparse_update_of_a_variable_that_was_gathered_from_is_in_place():
@@ -261,86 +254,7 @@ def test_variables_are_made_in_the_order_given_and_drafts_let_go():
     assert [(b.number, b.death is None) for b in executor.buffers] == [(1, False), (1, False), (1, True), (0, True)]
 
 
-# Who runs when
-
-
-def test_control_dependencies_are_obeyed():
-    draft = Draft()
-    draft.run("waits", after=(2,))
-    draft.run("free")
-    draft.run("first", after=(1,))
-    assert names(executed(draft)) == ["free", "first", "waits"]
-
-
-def fan(*consumers, **options):
-    """A root and nodes that wait for it: cheap where their name begins with c."""
-    draft = Draft()
-    draft.run("root", cheap=True)
-    for name in consumers:
-        draft.run(name, after=(0,), cheap=name.startswith("c"), **options)
-    return draft
-
-
-def test_of_the_nodes_that_become_ready_the_one_added_last_runs_first():
-    assert names(executed(fan("c1", "c2", "c3"))) == ["root", "c3", "c2", "c1"]
-
-
-def test_cheap_nodes_run_first_in_first_out():
-    draft = fan("c1", "c2")
-    draft.run("after_c1", after=(1,), cheap=True)
-    draft.run("after_c2", after=(2,), cheap=True)
-    first, second = names(executed(draft))[1:3]
-    assert names(executed(draft)) == ["root", first, second, f"after_{first}", f"after_{second}"]
-
-
-def test_expensive_nodes_wait_behind_cheap_ones():
-    assert names(executed(fan("c1", "e1", "c2")))[-1] == "e1"
-
-
-def test_of_expensive_nodes_one_stays_and_of_the_others_the_newest_runs_first():
-    draft = fan("e1", "e2", "e3")
-    draft.run("after_e1_a", after=(1,))
-    draft.run("after_e1_b", after=(1,))
-    assert names(executed(draft)) == ["root", "e1", "after_e1_a", "after_e1_b", "e2", "e3"]
-
-
-def test_an_idle_thread_takes_the_oldest_task_of_another():
-    assert names(executed(fan("e1", "e2", "e3"), threads=2)) == ["root", "e1", "e3", "e2"]
-
-
-def test_threads_hold_buffers_side_by_side():
-    draft = fan("e1", "e2", "e3", temporaries=(100,))
-    assert [peak(draft, threads=threads) for threads in (1, 2, 3)] == [100, 200, 300]
-
-
-def test_another_seed_is_another_order_and_the_same_seed_the_same():
-    draft = Draft()
-    for i in range(8):
-        draft.add(f"b{i}", draft.add(f"a{i}"))
-    orders = [names(executed(draft, threads=3, seed=seed)) for seed in (1, 2, 1)]
-    assert orders[0] != orders[1]
-    assert orders[0] == orders[2]
-
-
-@law
-@given(drafts(), st.integers(1, 4), st.integers(0, 5))
-def test_every_node_runs_once_after_its_predecessors(draft, threads, seed):
-    executor = executed(draft, threads, seed, steps=2)
-    maker = {tensor: number for number, node in enumerate(draft.nodes) for tensor in node.outputs}
-    assert sorted(executor.schedule) == list(range(len(draft.nodes)))
-    for number, node in enumerate(draft.nodes):
-        begins = executor.log.index(("begin", number))
-        for earlier in {*node.after, *(maker[tensor] for tensor in node.inputs if tensor in maker)}:
-            assert executor.log.index(("end", earlier)) < begins
-
-
-@law
-@given(drafts(), st.integers(1, 4), st.integers(0, 5))
-def test_no_more_nodes_run_at_once_than_there_are_threads(draft, threads, seed):
-    running = 0
-    for what, _ in executed(draft, threads, seed).log:
-        running += 1 if what == "begin" else -1
-        assert running <= threads
+# In any graph
 
 
 @law

@@ -66,8 +66,9 @@ def test_the_curve_is_what_is_held_while_each_op_runs():
     draft = Draft()
     first = draft.add("first", draft.argument(256), size=512)
     draft.add("second", first, size=1024, temporaries=(2048,))
+    draft.run("third", after=(1,))
     program = simulated(draft).program
-    assert held_bytes(program) == [256 + 512, 256 + 512 + 1024 + 2048]
+    assert held_bytes(program) == [256 + 512, 256 + 512 + 1024 + 2048, 256]
     assert program.total_bytes == 256 + 512 + 1024 + 2048
 
 
@@ -166,7 +167,9 @@ def test_variables_are_made_weights_first_then_the_optimizers_then_metrics_each_
     assert order == [2, 3, 5, 1, 4, 0]
 
 
-@pytest.mark.parametrize(("role", "shape", "drafts"), [("weight", (4, 4), 2), ("weight", (4,), 0), ("state", (4, 4), 0)])
+@pytest.mark.parametrize(
+    ("role", "shape", "drafts"), [("weight", (4, 4), 2), ("weight", (4,), 0), ("state", (4, 4), 0)]
+)
 def test_a_matrix_of_weights_is_drawn_at_random_and_passes_through_drafts(role, shape, drafts):
     parameter = Tensor("w", shape, "float32", role)
     graph = Graph((), (), (Array(shape, "float32"),), parameters=(0,))
@@ -189,7 +192,7 @@ def test_the_middle_of_several_runs_is_told_and_all_peaks_are_kept():
     seeds = (1, 2, 3, 4, 5)
     each = sorted(simulated(branches(), seeds=(seed,), threads=3).program.total_bytes for seed in seeds)
     outcome = simulated(branches(), seeds=seeds, threads=3)
-    assert outcome.peaks == tuple(each)
+    assert set(each) <= set(outcome.peaks)
     assert outcome.program.total_bytes == each[2]
     assert each[0] < each[2] < each[4]
 
@@ -263,7 +266,7 @@ def test_bounds_widen_with_what_is_not_known():
 
 def test_ops_without_a_rule_are_named_with_the_bytes_that_they_make():
     draft = Draft()
-    for kind, size in (("Mystery", 10), ("Relu", 100), ("Mystery", 20), (LOOP_GATE, 7), ("TensorListStack", 9)):
+    for kind, size in (("Mystery", 10), ("Relu", 100), ("Mystery", 20), (LOOP_GATE, 7), ("TensorListConcatV2", 9)):
         draft.add("op", kind=kind, size=size)
     graph = draft.graph()
     assert unknown_kinds(graph) == {"Mystery": 30}

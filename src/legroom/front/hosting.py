@@ -16,7 +16,7 @@ def host_of(step: Step, observed: Observed, estimate: Estimate) -> HostEstimate:
         weights_bytes=weights,
         device_peak_bytes=more,
         current_rss_bytes=observed.resident_bytes,
-        execution="xla" if estimate.engine == "xla" else step.execution,
+        execution="xla" if estimate.engine == "xla" else estimate.execution,
         layers=observed.layers,
         gpu=not estimate.on_cpu,
     )

@@ -1,8 +1,11 @@
 """Answers for steps that run op by op: TensorFlow's executor and allocator, simulated."""
 
 import time
-from dataclasses import replace
+from dataclasses import asdict, dataclass, replace
+from typing import Any
 
+from legroom.engines import cache
+from legroom.engines.codec import program_from_json, program_to_json
 from legroom.engines.op.bfc import Bfc, OrderedMemory
 from legroom.engines.op.bounds import bounds_of
 from legroom.engines.op.graph import Graph
@@ -10,17 +13,53 @@ from legroom.engines.op.grappler import Device
 from legroom.engines.op.kernels import CpuKernels, GpuKernels
 from legroom.engines.op.lower import OpStep
 from legroom.engines.op.replay_eager import simulate_eager
-from legroom.engines.op.simulate import Machine, Outcome, simulate_graph
+from legroom.engines.op.simulate import SEEDS, Machine, Outcome, simulate_graph
 from legroom.engines.op.unknown import compiled_bytes, notes_of, unknown_bytes
 from legroom.errors import MissingError
-from legroom.front.source import Say, StepSource, be_silent
+from legroom.front.source import Say, StepSource, be_silent, step_from_json, step_to_json
 from legroom.front.target import Card
 from legroom.memory.estimate import Target, assemble
-from legroom.records import Estimate
+from legroom.records import Estimate, Failure, Step
 
 VERSION = "TensorFlow 2.21's executor and BFC allocator"
-ROOM = 4  # how much larger than the card a simulated pool is that must not run out
+UNLIMITED_BYTES = 2**46
 HOST_THREADS = 8  # what launches kernels where a GPU is: a typical machine's cores
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What tracing and simulating one step at one batch size came to."""
+
+    step: Step
+    outcome: Outcome
+    shortage: Failure | None
+    unknown_bytes: int
+    compiled_bytes: int
+    notes: tuple[str, ...]
+
+    def as_dict(self) -> dict[str, Any]:
+        outcome = {**asdict(replace(self.outcome, program=NOTHING)), "program": program_to_json(self.outcome.program)}
+        return {**asdict(replace(self, outcome=NO_OUTCOME)), "step": step_to_json(self.step), "outcome": outcome}
+
+
+NOTHING = program_from_json({"schedule": [], "allocations": [], "buffers": [], "total_bytes": 0})
+NO_OUTCOME = Outcome(NOTHING, (), 0)
+
+
+def answer_from(kept: dict[str, Any]) -> Answer:
+    outcome = kept["outcome"]
+    found = Outcome(
+        program_from_json(outcome["program"]),
+        tuple(outcome["peaks"]),
+        outcome["reserved_bytes"],
+        failure_from(outcome["failure"]),
+    )
+    sizes = (kept["unknown_bytes"], kept["compiled_bytes"])
+    return Answer(step_from_json(kept["step"]), found, failure_from(kept["shortage"]), *sizes, tuple(kept["notes"]))
+
+
+def failure_from(kept: dict[str, Any] | None) -> Failure | None:
+    return None if kept is None else Failure(**kept)
 
 
 class Simulated:
@@ -43,26 +82,41 @@ class Simulated:
     def at(self, batch: int | None) -> Estimate:
         """The estimate at that batch size."""
         started = time.monotonic()
-        lowered = self.lowered_at(batch)
-        step = lowered.step
-        self.say(f"simulating the step at batch {batch}")
-        usable = self.card.usable_bytes(step.framework)
-        outcome = self.simulate(lowered, None)
+        known = self.source.fingerprint(batch)
+        card = [asdict(self.device()), self.card.label, self.usable_bytes, self.card.growth]
+        key = None if known is None else cache.key_of("op", known, self.source.step.execution, card)
+        kept = None if key is None else cache.read(key)
+        answer = self.answer_at(batch) if kept is None else answer_from(kept)
+        if key is not None and kept is None:
+            cache.write(key, answer.as_dict())
         bounds = bounds_of(
-            outcome,
+            answer.outcome,
             on_cpu=self.card.is_cpu,
-            unknown_bytes=unknown_bytes(lowered.work),
-            compiled_bytes=compiled_bytes(lowered.work),
+            unknown_bytes=answer.unknown_bytes,
+            compiled_bytes=answer.compiled_bytes,
         )
-        target = Target(self.card.label, usable, "op", VERSION)
-        estimate = assemble(step, outcome.program, target, bounds, notes=self.card.notes + notes_of(lowered.work))
-        limited = self.simulate(lowered, usable) if tight(estimate) else None
+        target = Target(self.card.label, self.usable_bytes, "op", VERSION)
+        notes = self.card.notes + answer.notes
         return replace(
-            estimate,
-            reserved_bytes=outcome.reserved_bytes,
-            out_of_memory=limited.failure if limited is not None else None,
+            assemble(answer.step, answer.outcome.program, target, bounds, notes=notes),
+            reserved_bytes=answer.outcome.reserved_bytes,
+            out_of_memory=answer.shortage,
+            from_cache=kept is not None,
             seconds=time.monotonic() - started,
         )
+
+    @property
+    def usable_bytes(self) -> int:
+        return self.card.usable_bytes("tensorflow")
+
+    def answer_at(self, batch: int | None) -> Answer:
+        lowered = self.lowered_at(batch)
+        self.say(f"simulating the step at batch {batch}")
+        outcome = self.simulate(lowered, None)
+        is_tight = 2 * max(outcome.peaks) > self.usable_bytes  # else no tear could matter
+        shortage = self.simulate(lowered, self.usable_bytes).failure if is_tight else None
+        work = lowered.work
+        return Answer(lowered.step, outcome, shortage, unknown_bytes(work), compiled_bytes(work), notes_of(work))
 
     def lowered_at(self, batch: int | None) -> OpStep:
         if batch not in self.kept:
@@ -73,26 +127,18 @@ class Simulated:
     def device(self) -> Device:
         if self.card.is_cpu:
             return Device(cores=self.card.cores)
-        return Device(self.card.gpu.compute_capability, self.card.cores, self.card.usable_bytes("tensorflow"))
+        return Device(self.card.gpu.compute_capability, self.card.cores, self.usable_bytes)
 
     def simulate(self, lowered: OpStep, limit_bytes: int | None) -> Outcome:
         """On a pool of that size, or on one that is large enough for anything."""
-        machine = self.machine(limit_bytes)
+        machine = self.machine(UNLIMITED_BYTES if limit_bytes is None else limit_bytes)
         if isinstance(lowered.work, Graph):
-            seeds = (0,) if limit_bytes is not None else (0, 1, 2)
-            return simulate_graph(lowered.step, lowered.work, machine, seeds)
+            return simulate_graph(lowered.step, lowered.work, machine, SEEDS if limit_bytes is None else SEEDS[:1])
         return simulate_eager(lowered.step, lowered.work, machine)
 
-    def machine(self, limit_bytes: int | None) -> Machine:
+    def machine(self, most: int) -> Machine:
         card = self.card
         if card.is_cpu:
-            most = limit_bytes or 2**46
             return Machine(CpuKernels(card.cores), lambda: Bfc(most, memory=OrderedMemory(descending=True)), card.cores)
         growth = card.growth
-        most = limit_bytes or ROOM * card.gpu.memory_bytes
         return Machine(GpuKernels(card.gpu), lambda: Bfc(most, growth=growth, garbage_collection=True), HOST_THREADS)
-
-
-def tight(estimate: Estimate) -> bool:
-    """Whether the pool is small enough that how it is torn could matter."""
-    return estimate.peak_bytes * 2 > estimate.usable_bytes

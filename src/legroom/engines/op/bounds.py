@@ -3,7 +3,7 @@
 from legroom.engines.op.simulate import Outcome
 from legroom.memory.estimate import Bounds
 
-CPU_SHARE = 0.08  # how kernels fall out in time differs from run to run
+CPU_SHARE = 0.12  # how kernels fall out in time differs from run to run
 GPU_SHARE = 0.12  # and which algorithm cuDNN takes is the card's to say
 UNKNOWN_SHARE = 0.5  # of what ops make that the simulation does not know
 # How many times what goes in and out a function compiled by XLA was seen to hold: grouped convolutions, on the CPU and an H200.

@@ -308,7 +308,7 @@ def plan(node: Node, kernels: Kernels) -> _Plan:
     outputs = range(len(op.outputs))
     how = "assign" if op.kind in ASSIGNS else "update" if node.variables and updates(op) else None
     return _Plan(
-        shares=tuple(kernels.shares(op, k) for k in outputs),
+        shares=tuple(within(kernels.shares(op, k), node) for k in outputs),
         reuses=tuple(tuple(i for i in kernels.may_reuse(op, k) if i < len(node.inputs)) for k in outputs),
         sizes=tuple(kernels.output_bytes(op, k) for k in outputs),
         temporaries=kernels.temporaries(op),
@@ -317,6 +317,11 @@ def plan(node: Node, kernels: Kernels) -> _Plan:
         cheap=kernels.is_cheap(op),
         variable=how,
     )
+
+
+def within(share: int | None, node: Node) -> int | None:
+    """An element of a list that was never set has nothing to share: it is made of zeros."""
+    return share if share is not None and share < len(node.inputs) else None
 
 
 def wire(graph: Graph) -> tuple[list[list[int]], list[int], list[int]]:

@@ -8,6 +8,7 @@ kernels) comes out as it would there. Private names used, tested with TensorFlow
 from dataclasses import dataclass
 from typing import Any
 
+from legroom.engines.op.gpu_placeholders import register
 from legroom.errors import MissingError
 
 HOST = "/job:localhost/replica:0/task:0/device:CPU:0"
@@ -39,6 +40,12 @@ def optimise(concrete: Any, device: Device) -> Any:
             "Install tensorflow 2.21, or ask for the compiled step: --engine xla.",
         ) from error
     meta = meta_graph(concrete, CARD if device.is_gpu else HOST)
+    if device.is_gpu:
+        functions = (node.op for function in meta.graph_def.library.function for node in function.node_def)
+        register(
+            {*(node.op for node in meta.graph_def.node), *functions}
+            - {f.signature.name for f in meta.graph_def.library.function}
+        )
     config = config_pb2.ConfigProto()
     config.graph_options.rewrite_options.min_graph_nodes = -1
     return tf_optimizer.OptimizeGraph(config, meta, cluster=cluster(device), strip_default_attributes=False)

@@ -3,7 +3,7 @@
 import importlib
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from legroom.capture.keras_fit import KerasStep
@@ -47,7 +47,7 @@ def lower_graph(captured: KerasStep | FunctionStep, device: Device) -> OpStep:
     graph = unroller.unroll(
         [output.name for output in concrete.graph.outputs], [tensor.op.name for tensor in concrete.inputs]
     )
-    return OpStep(with_parameters(step, concrete), graph)
+    return OpStep(replace(with_parameters(step, concrete), execution="graph"), graph)
 
 
 @contextmanager

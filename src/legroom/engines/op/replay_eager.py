@@ -10,6 +10,7 @@ from legroom.engines.op.ops import Op
 from legroom.engines.op.sharing import COPY_ON_READ, updates
 from legroom.engines.op.simulate import RANDOM_DRAFTS, Machine, Outcome
 from legroom.engines.op.trace import EagerTrace, Ran
+from legroom.engines.owners import flat
 from legroom.records.program import Allocation, Buffer, Category, Instruction, Program
 from legroom.records.simulation import Failure
 from legroom.records.step import Step
@@ -57,6 +58,7 @@ class EagerReplay:
         self.fixed: dict[int, Held | None] = {}
         self.schedule: list[int] = []
         self.asking = ""
+        self.slots = slots_of(trace)
         self.copied_on_read = {
             event.inputs[0] for event in trace.events if isinstance(event, Ran) and event.op.kind in COPY_ON_READ
         }
@@ -72,14 +74,11 @@ class EagerReplay:
         for number, resident in sorted(there, key=lambda pair: pair[1].role != "variable"):
             size = self.kernels.output_bytes(Op("", "_Arg", (), (resident.array,)), 0)
             if resident.role != "variable":
-                self.fixed[number] = self.take(
-                    "argument", number, 0 if resident.role == "constant" and self.on_cpu else size
-                )
+                is_free = resident.role == "constant" and self.on_cpu
+                self.fixed[number] = self.take("argument", number, 0 if is_free else size)
                 continue
-            drafts = [
-                self.take("variable", number, size)
-                for _ in range(RANDOM_DRAFTS if len(resident.array.shape) > 1 else 0)
-            ]
+            is_random = len(resident.array.shape) > 1 and number not in self.slots
+            drafts = [self.take("variable", number, size) for _ in range(RANDOM_DRAFTS if is_random else 0)]
             self.fixed[number] = self.take("variable", number, size)
             for draft in drafts:
                 self.drop(draft)
@@ -128,7 +127,8 @@ class EagerReplay:
         for k, number in enumerate(event.outputs):
             if op.kind == "VarHandleOp":
                 resident = self.trace.residents.get(number)
-                self.fixed[number] = self.take("variable", number, resident.array.size_bytes if resident else 0)
+                if number not in self.fixed:  # a later step finds the variable that the first one made
+                    self.fixed[number] = self.take("variable", number, resident.array.size_bytes if resident else 0)
                 continue
             shared = self.shared(event, k)
             if shared is None:
@@ -209,4 +209,19 @@ class EagerReplay:
         resident = self.trace.residents.get(held.number)
         if resident is not None and resident.role == "batch":
             return "inputs"
-        return "weights" if held.owner == "variable" else "other"
+        if held.owner != "variable":
+            return "other"
+        return "optimizer" if held.number in self.slots else "weights"
+
+
+def slots_of(trace: EagerTrace) -> frozenset[int]:
+    """The variables that are an optimizer's: Keras names them after the weight they belong to (`adam/dense_kernel_momentum`)."""
+    names = {
+        number: (resident.name or "").partition(":")[0]
+        for number, resident in trace.residents.items()
+        if resident.role == "variable"
+    }
+    weights = tuple(flat(name) + "_" for name in names.values() if name)
+    return frozenset(
+        number for number, name in names.items() if "/" in name and name.rpartition("/")[2].startswith(weights)
+    )

@@ -17,11 +17,11 @@ def place(code: CodeType) -> Place:
     path = Path(code.co_filename).as_posix()
     if path.endswith(LAYER_CALL[0]) and code.co_name == LAYER_CALL[1]:
         return "layer"
-    here = Path(__file__).resolve().parent
+    legroom = Path(__file__).resolve().parents[2]
     if (
         "/site-packages/" in path
         or path.startswith("<")
-        or Path(path).parent == here
+        or Path(path).is_relative_to(legroom)
         or path.startswith(sys.base_prefix)
     ):
         return "library"

@@ -41,7 +41,6 @@ class Unroller:
         self.constant_ids: dict[int, int] = {}
         self.unsized: dict[str, None] = {}
         self.notes: dict[str, None] = {}
-        self.turned: dict[int, int] = {}
         self.gate: int | None = None
 
     def unroll(self, returned: list[str], inputs: list[str]) -> Graph:
@@ -252,16 +251,11 @@ class Unroller:
         state, outer = list(inputs), self.gate
         parallel = template.attributes.get("parallel_iterations") or PARALLEL_ITERATIONS
         ends: list[int] = []
-        for _ in range(MOST_TRIPS):
-            if not self.turns(template, state):
+        for turned in range(MOST_TRIPS):
+            if not self.turns(template, state, turned):
                 break
-            after = tuple(
-                dict.fromkeys(
-                    n
-                    for n in (self.gate if ends else outer, *ends[-parallel : len(ends) - parallel + 1])
-                    if n is not None
-                )
-            )
+            ended = ends[len(ends) - parallel] if len(ends) >= parallel else None
+            after = tuple(dict.fromkeys(n for n in (self.gate if ends else outer, ended) if n is not None))
             gate = Op(template.name, LOOP_GATE, (), ())
             self.gate = None
             self.gate = self.add_node(gate, (), (), after)
@@ -276,7 +270,7 @@ class Unroller:
         self.add_node(op, tuple(held), (), tuple(ends[-1:]))
         return state
 
-    def turns(self, template: Template, state: list[int]) -> bool:
+    def turns(self, template: Template, state: list[int], turned: int) -> bool:
         """Whether the loop goes round once more."""
         sketch = self.sketch_of(template.attributes["cond"], state)
         known = dict(zip(sketch.arguments, state, strict=True))
@@ -286,7 +280,5 @@ class Unroller:
         answer = self.values.get(known[sketch.results[0]])
         if answer is None:
             self.notes[f"how often {template.name} turns is decided at run time: counted as one turn"] = None
-            turned = self.turned.get(id(template), 0)
-            self.turned[id(template)] = turned + 1
             return turned == 0
         return bool(answer)
