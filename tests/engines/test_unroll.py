@@ -149,3 +149,11 @@ def test_a_function_that_xla_compiles_is_one_op():
     assert launch.op.inputs == (Array((7, 3), "float32"),)
     assert launch.op.outputs == (Array((7, 3), "float32"), Array((7,), "float32"))
     assert not {"Sin", "Cos"} & set(kinds(graph))
+
+
+def test_a_function_that_xla_compiles_for_any_shape_has_that_of_its_call():
+    import tensorflow as tf
+
+    inner = tf.function(tf.sin, jit_compile=True, input_signature=[tf.TensorSpec((None, None))])
+    (launch,) = nodes(laid_out(lambda x: inner(x + 1.0), (7, 3)), "XlaLaunch")
+    assert launch.op.outputs == (Array((7, 3), "float32"),)

@@ -37,7 +37,11 @@ def key_of(*parts: Any) -> str:
 def code_identity() -> str:
     """A hash of the code that answers are made by: another version of it makes other answers."""
     root = Path(__file__).resolve().parents[1]
-    sources = sorted(path for room in ("records", "gpus", "capture", "engines") for path in (root / room).rglob("*.py"))
+    sources = sorted(
+        path
+        for room in ("records", "gpus", "capture", "memory", "engines", "front")
+        for path in (root / room).rglob("*.py")
+    )
     return hashlib.sha256(b"".join(path.read_bytes() for path in sources)).hexdigest()
 
 

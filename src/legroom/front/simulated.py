@@ -133,7 +133,7 @@ class Simulated:
         """On a pool of that size, or on one that is large enough for anything."""
         machine = self.machine(UNLIMITED_BYTES if limit_bytes is None else limit_bytes)
         if isinstance(lowered.work, Graph):
-            return simulate_graph(lowered.step, lowered.work, machine, SEEDS if limit_bytes is None else SEEDS[:1])
+            return simulate_graph(lowered.step, lowered.work, machine, SEEDS)
         return simulate_eager(lowered.step, lowered.work, machine)
 
     def machine(self, most: int) -> Machine:

@@ -13,6 +13,7 @@ from heapq import heappop, heappush
 from random import Random
 from typing import Literal, Protocol
 
+from legroom.engines.op.bfc import OutOfMemory
 from legroom.engines.op.graph import Graph, Node
 from legroom.engines.op.ops import Op
 from legroom.engines.op.sharing import COPY_ON_READ, updates
@@ -68,6 +69,9 @@ class _Thread:
     inline: deque[int] = field(default_factory=deque)
     tasks: deque[int] = field(default_factory=deque)
     running: int | None = None
+    waiting: tuple[int, OutOfMemory] | None = (
+        None  # a node for which there was no room, as long as others may make some
+    )
 
 
 class Executor:
@@ -159,9 +163,15 @@ class Executor:
             ready = self.end(thread.running)
             thread.running = None
             self.hand_out(thread, ready)
+            for j, other in enumerate(pool):
+                if other.waiting is not None:
+                    self.start(pool, j, other.waiting[0], now, heap)
             self.begin_next(pool, i, now, heap, idle)
             while idle and any(thread.tasks for thread in pool):
                 self.begin_next(pool, idle.pop(0), now, heap, idle)
+            stuck = next((thread.waiting for thread in pool if thread.waiting is not None), None)
+            if not heap and stuck is not None:  # nobody is left who could make room
+                raise stuck[1]
         for tensor in self.graph.returned:
             self.drop(self.bound.get(tensor))
 
@@ -192,8 +202,19 @@ class Executor:
                 idle.append(i)
                 return
             node = victim.tasks.pop()
-        thread.running = node
-        self.begin(node)
+        self.start(pool, i, node, now, heap)
+
+    def start(self, pool: list[_Thread], i: int, node: int, now: float, heap: list[tuple[float, int, int]]) -> None:
+        """Starts a node, or lets its thread wait for memory: TensorFlow tries again for ten seconds while others run."""
+        thread = pool[i]
+        try:
+            self.begin(node)
+        except OutOfMemory as error:
+            thread.waiting = node, error
+            if not heap:
+                raise
+            return
+        thread.running, thread.waiting = node, None
         self.order += 1
         seconds = self.plans[node].seconds
         if self.random is not None:
@@ -205,13 +226,34 @@ class Executor:
         node, plan = self.graph.nodes[number], self.plans[number]
         self.moment += 1
         self.schedule.append(number)
-        if plan.variable is not None:
-            self.change_variable(node, plan.variable)
-        for k, tensor in enumerate(node.outputs):
-            buffer = self.buffer_for(number, node, plan, k)
-            if buffer is not None:
-                buffer.readers += self.reads[tensor] + 1  # and the running kernel itself, until it ends
-            self.bound[tensor] = buffer
+        before, bound = len(self.buffers), []
+        try:
+            if plan.variable is not None:
+                self.change_variable(node, plan.variable)
+            for k, tensor in enumerate(node.outputs):
+                buffer = self.buffer_for(number, node, plan, k)
+                if buffer is not None:
+                    readers = self.reads[tensor] + 1  # and the running kernel itself, until it ends
+                    buffer.readers += readers
+                    bound.append((buffer, readers))
+                self.bound[tensor] = buffer
+            self.take_temporaries(number, node, plan)
+        except OutOfMemory:
+            self.take_back(before, bound)
+            raise
+
+    def take_back(self, before: int, bound: list[tuple[Buffer, int]]) -> None:
+        """As if the kernel had not been started."""
+        for buffer, readers in bound:
+            buffer.readers -= readers
+        for buffer in self.buffers[before:]:
+            if buffer.owner in ("output", "temporary"):
+                self.allocator.free(buffer.address)
+        self.buffers[before:] = [buffer for buffer in self.buffers[before:] if buffer.owner == "variable"]
+        self.schedule.pop()
+        self.moment -= 1
+
+    def take_temporaries(self, number: int, node: Node, plan: "_Plan") -> None:
         if plan.temporaries:
             sizes = list(plan.temporaries)
             for position in plan.lends:

@@ -37,7 +37,7 @@ class Machine:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What several runs of a step came to. `failure` is that of the first run, if its allocator had no room."""
+    """What several runs of a step came to. `failure` is that of the first run that found no room, if one did."""
 
     program: Program
     peaks: tuple[int, ...]
@@ -54,8 +54,9 @@ def simulate_graph(step: Step, graph: Graph, machine: Machine, seeds: tuple[int,
     planned = Planned(graph, machine.kernels)
     names = Names(step, graph)
     runs = [run(planned, names, machine, seed) for seed in seeds]
+    failure = next((found[3] for found in runs if found[3] is not None), None)
     runs.sort(key=lambda found: found[0])
-    _, program, reserved, failure = runs[len(runs) // 2]
+    _, program, reserved, _ = runs[len(runs) // 2]
     busier = replace(machine, threads=machine.threads + 1)
     more = [run(planned, names, busier, seed)[0] for seed in seeds[:2]] if len(seeds) > 1 else []
     return Outcome(program, (*(found[0] for found in runs), *more), reserved, failure)

@@ -115,14 +115,30 @@ def read_function(function: Any, shapes: list[tuple[int, ...]], library: Any) ->
     import tensorflow as tf
     from tensorflow.python.framework.function_def_to_graph import function_def_to_graph
 
+    given = [tf.TensorShape(shape) for shape in shapes]
     with library.as_default():
-        graph = function_def_to_graph(function, input_shapes=[tf.TensorShape(shape) for shape in shapes])
+        graph = function_def_to_graph(without_declared_shapes(function, given), input_shapes=given)
     return Sketch(
         read_nodes(graph, graph.as_graph_def()),
         tuple(tensor.name for tensor in graph.inputs),
         tuple(tensor.name for tensor in graph.outputs),
         tuple(op.name for op in graph.control_outputs),
     )
+
+
+def without_declared_shapes(function: Any, shapes: list[Any]) -> Any:
+    """The function without what it says of its arguments' shapes, which TensorFlow prefers to what is given, if that fits."""
+    import tensorflow as tf
+
+    copy = type(function)()
+    copy.CopyFrom(function)
+    for i, shape in enumerate(shapes):
+        attributes = copy.arg_attr[i].attr if i in copy.arg_attr else {}
+        if "_output_shapes" in attributes:
+            declared = attributes["_output_shapes"].list.shape or [attributes["_output_shapes"].shape]
+            if tf.TensorShape(declared[0]).is_compatible_with(shape):
+                del attributes["_output_shapes"]
+    return copy
 
 
 def read_nodes(graph: Any, definition: Any) -> tuple[Template, ...]:

@@ -1,0 +1,60 @@
+"""A node for which there is no room waits as long as others run, as TensorFlow's allocator does; then it fails."""
+
+import pytest
+from made_up_graphs import Draft, MadeUpKernels
+
+from legroom.engines.op.bfc import Bfc, OutOfMemory
+from legroom.engines.op.executor import Executor, Planned
+
+KIB = 1024
+
+
+def limited(draft, limit_bytes, threads=2):
+    allocator = Bfc(limit_bytes, growth=False)
+    executor = Executor(Planned(draft.graph(), MadeUpKernels()), allocator, threads)
+    executor.place()
+    executor.step()
+    return executor, allocator
+
+
+def side_by_side(threads_worth):
+    draft = Draft()
+    for i in range(threads_worth):
+        draft.add(f"big{i}", size=KIB, temporaries=(KIB,))
+    return draft
+
+
+def test_two_that_do_not_fit_together_run_one_after_the_other():
+    _, allocator = limited(side_by_side(2), 2 * KIB)
+    assert allocator.peak_in_use_bytes == 2 * KIB
+
+
+def test_two_that_fit_together_run_together():
+    _, allocator = limited(side_by_side(2), 4 * KIB)
+    assert allocator.peak_in_use_bytes == 4 * KIB
+
+
+def test_one_that_fits_nowhere_fails():
+    draft = Draft()
+    draft.add("small", size=256)
+    draft.add("huge", size=8 * KIB)
+    with pytest.raises(OutOfMemory):
+        limited(draft, 4 * KIB)
+
+
+def test_who_asked_is_known_when_it_fails():
+    draft = Draft()
+    draft.add("small", size=256)
+    number, _ = draft.run("huge", (), (8 * KIB,))
+    allocator = Bfc(4 * KIB, growth=False)
+    executor = Executor(Planned(draft.graph(), MadeUpKernels()), allocator, 1)
+    executor.place()
+    with pytest.raises(OutOfMemory):
+        executor.step()
+    assert executor.asking == ("output", number)
+
+
+def test_a_try_that_failed_leaves_nothing_behind():
+    draft = side_by_side(2)
+    _, allocator = limited(draft, 3 * KIB)
+    assert allocator.in_use_bytes == 0
