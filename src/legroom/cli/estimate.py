@@ -56,7 +56,7 @@ goes to the script."""
 )
 @click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout.")
 def estimate(target: str, arguments: tuple[str, ...], rehearsing: bool, as_json: bool, **chosen: Any) -> int:
-    """Predict how much GPU memory a training step takes, without the GPU."""
+    """Predict how much memory a training step takes, of a GPU (without the GPU) or of this CPU, and of the host's RAM."""
     started = time.monotonic()
     options = Options(**chosen)
     if rehearsing:

@@ -54,15 +54,27 @@ def simulate_graph(step: Step, graph: Graph, machine: Machine, seeds: tuple[int,
     planned = Planned(graph, machine.kernels)
     names = Names(step, graph)
     runs = [run(planned, names, machine, seed) for seed in seeds]
-    failure = next((found[3] for found in runs if found[3] is not None), None)
-    runs.sort(key=lambda found: found[0])
-    _, program, reserved, _ = runs[len(runs) // 2]
+    failure = next((found.failure for found in runs if found.failure is not None), None)
+    runs.sort(key=lambda found: found.peak_bytes)
+    middle = runs[len(runs) // 2]
     busier = replace(machine, threads=machine.threads + 1)
-    more = [run(planned, names, busier, seed)[0] for seed in seeds[:2]] if len(seeds) > 1 else []
-    return Outcome(program, (*(found[0] for found in runs), *more), reserved, failure)
+    more = [run(planned, names, busier, seed) for seed in seeds[:2]] if len(seeds) > 1 else []
+    peaks = tuple(found.peak_bytes for found in (*runs, *more))
+    program = names.program(middle.executor, middle.peak_bytes)
+    return Outcome(program, peaks, middle.allocator.peak_reserved_bytes, failure)
 
 
-def run(planned: Planned, names: "Names", machine: Machine, seed: int) -> tuple[int, Program, int, Failure | None]:
+@dataclass(frozen=True, slots=True)
+class Run:
+    """The graph's second step on an allocator of its own."""
+
+    peak_bytes: int
+    executor: Executor
+    allocator: Bfc
+    failure: Failure | None
+
+
+def run(planned: Planned, names: "Names", machine: Machine, seed: int) -> Run:
     allocator = machine.allocator()
     executor = Executor(planned, allocator, machine.threads, seed)
     failure = None
@@ -82,7 +94,7 @@ def run(planned: Planned, names: "Names", machine: Machine, seed: int) -> tuple[
             shortage.largest_free_bytes,
             shortage.fragmented,
         )
-    return allocator.peak_in_use_bytes, names.program(executor, allocator), allocator.peak_reserved_bytes, failure
+    return Run(allocator.peak_in_use_bytes, executor, allocator, failure)
 
 
 class Names:
@@ -140,7 +152,7 @@ class Names:
             return ""
         return self.layers.find(self.graph.nodes[buffer.number].op.name)
 
-    def program(self, executor: Executor, allocator: Bfc) -> Program:
+    def program(self, executor: Executor, total: int) -> Program:
         """What the recorded step held, as every engine tells it."""
         schedule = []
         for number in executor.schedule:
@@ -148,7 +160,6 @@ class Names:
             moved = sum(array.size_bytes for array in op.inputs) + sum(array.size_bytes for array in op.outputs)
             schedule.append(Instruction(op.name, op.kind, op.name, flops(op), moved))
         buffers = tuple(self.buffers(executor))
-        total = allocator.peak_in_use_bytes
         return Program(tuple(schedule), (Allocation(0, total, "temporary"),), buffers, total)
 
     def buffers(self, executor: Executor) -> Iterator[Buffer]:
