@@ -63,6 +63,13 @@ def test_what_a_step_holds_at_its_end_is_let_go():
     assert in_use(ran("Exp", [], [1]), ran("Sin", [1], [2]), residents={}, steps=2) == 0
 
 
+def test_what_a_loop_has_bound_lives_until_its_next_turn_has_made_it_anew():
+    events = ran("Exp", [], [1]), ran("Sin", [1], [2]), Dropped(1), ran("NoOp")
+    trace = EagerTrace(events, {}, (2,), (2,), ())
+    found = simulate_eager(STEP, trace, Machine(CpuKernels(1), lambda: Bfc(2**30), 1))
+    assert [held / (8 * prod(LARGE)) for held in held_bytes(found.program)] == [2, 3, 1]
+
+
 def test_an_op_does_not_write_into_its_input():
     assert curve(ran("Exp", [], [1]), ran("Relu", [1], [2])) == [1, 2]
 

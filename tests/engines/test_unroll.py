@@ -35,12 +35,28 @@ def test_a_branch_that_shapes_decide_is_the_one_taken(size, taken):
     assert graph.notes == ()
 
 
-def test_a_branch_that_data_decides_counts_as_true_and_is_noted():
+def test_of_two_branches_that_data_decides_between_the_larger_counts_and_it_is_noted():
     import tensorflow as tf
 
-    graph = laid_out(lambda x: tf.cond(x[0] < 9, lambda: tf.sin(x), lambda: tf.cos(x)), (7,))
-    assert [kind for kind in kinds(graph) if kind in ("Sin", "Cos")] == ["Sin"]
-    assert [note.endswith("decides at run time: counted as if true") for note in graph.notes] == [True]
+    graph = laid_out(lambda x: tf.cond(x[0] < 9, lambda: tf.sin(x), lambda: tf.cos(tf.cos(x))), (7,))
+    assert [kind for kind in kinds(graph) if kind in ("Sin", "Cos")] == ["Cos"]
+    assert [note.endswith("decides at run time: the branch that makes more is counted") for note in graph.notes] == [
+        True
+    ]
+
+
+def test_a_fused_op_of_a_size_that_only_running_tells_is_laid_out():
+    import tensorflow as tf
+
+    weights = tf.Variable(tf.ones((3, 5)))
+    bias = tf.Variable(tf.ones((5,)))
+
+    def function(x):
+        rows = tf.boolean_mask(x, x[:, 0] > 0)
+        return tf.nn.relu(tf.nn.bias_add(tf.matmul(rows, weights), bias))
+
+    graph = laid_out(function, (7, 3))
+    assert any("Where" in name for name in graph.unsized)
 
 
 def test_shapes_that_only_values_tell_are_found():

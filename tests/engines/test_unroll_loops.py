@@ -94,6 +94,25 @@ def test_a_loop_whose_turns_depend_on_data_counts_as_one_wherever_it_is_met_agai
     assert kinds(laid_out(function, (7,)))["Sin"] == 3
 
 
+def test_a_loop_whose_turns_depend_on_data_may_make_a_hundred_times_as_much():
+    graph = laid_out(wait_for_data, (7,))
+    assert graph.undecided_bytes >= 100 * 7 * 4
+
+
+def test_a_loop_holds_the_lists_that_it_fills_until_it_ends():
+    import tensorflow as tf
+
+    def function(x):
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            y = sines(x, turns=3)
+        return tape.gradient(y, x)
+
+    graph = laid_out(function, (7, 3))
+    saved = {node.inputs[0] for node in nodes(graph, "Sin")}
+    assert saved <= set(nodes(graph, "Exit")[0].inputs)
+
+
 def test_the_gradient_of_a_loop_reads_what_the_loop_saved():
     import tensorflow as tf
 

@@ -35,6 +35,7 @@ class Answer:
     shortage: Failure | None
     unknown_bytes: int
     compiled_bytes: int
+    undecided_bytes: int
     notes: tuple[str, ...]
 
     def as_dict(self) -> dict[str, Any]:
@@ -54,7 +55,7 @@ def answer_from(kept: dict[str, Any]) -> Answer:
         outcome["reserved_bytes"],
         failure_from(outcome["failure"]),
     )
-    sizes = (kept["unknown_bytes"], kept["compiled_bytes"])
+    sizes = (kept["unknown_bytes"], kept["compiled_bytes"], kept["undecided_bytes"])
     return Answer(step_from_json(kept["step"]), found, failure_from(kept["shortage"]), *sizes, tuple(kept["notes"]))
 
 
@@ -94,6 +95,7 @@ class Simulated:
             on_cpu=self.card.is_cpu,
             unknown_bytes=answer.unknown_bytes,
             compiled_bytes=answer.compiled_bytes,
+            undecided_bytes=answer.undecided_bytes,
         )
         target = Target(self.card.label, self.usable_bytes, "op", VERSION)
         notes = self.card.notes + answer.notes
@@ -116,7 +118,9 @@ class Simulated:
         is_tight = 2 * max(outcome.peaks) > self.usable_bytes  # else no tear could matter
         shortage = self.simulate(lowered, self.usable_bytes).failure if is_tight else None
         work = lowered.work
-        return Answer(lowered.step, outcome, shortage, unknown_bytes(work), compiled_bytes(work), notes_of(work))
+        undecided = work.undecided_bytes if isinstance(work, Graph) else 0
+        sizes = (unknown_bytes(work), compiled_bytes(work), undecided)
+        return Answer(lowered.step, outcome, shortage, *sizes, notes_of(work))
 
     def lowered_at(self, batch: int | None) -> OpStep:
         if batch not in self.kept:

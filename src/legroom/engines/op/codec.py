@@ -49,6 +49,7 @@ def graph_to_json(graph: Graph) -> dict[str, Any]:
         "variables": [arrays.array(array) for array in graph.variables],
         "arrays": arrays.rows,
         "attributes": attributes.rows,
+        "undecided_bytes": graph.undecided_bytes,
         **{name: list(getattr(graph, name)) for name in PLAIN},
     }
 
@@ -69,6 +70,7 @@ def graph_from_json(data: dict[str, Any]) -> Graph:
         tensors,
         tuple(arrays[i] for i in data["variables"]),
         **{name: tuple(data[name]) for name in PLAIN},
+        undecided_bytes=data["undecided_bytes"],
     )
 
 

@@ -7,7 +7,7 @@ from legroom.capture.batch import iter_specs
 from legroom.capture.frames import user_frames
 from legroom.capture.keras_fit import KerasStep
 from legroom.capture.tf_step import FunctionStep
-from legroom.engines.op.eager import fake_batch, record
+from legroom.engines.op.eager import fake_batch, record, recorder
 from legroom.engines.op.lower import OpStep
 from legroom.engines.tracing import named
 from legroom.errors import InputError, LegroomError
@@ -44,7 +44,7 @@ def record_step(captured: KerasStep | FunctionStep) -> OpStep:
     except Exception as error:
         raise InputError(
             f"The training step could not be run on empty tensors: {named(error)}\n{user_frames(error)}",
-            "Check that the batch has the shape that the model and its loss expect.",
+            zeros_hint() or "Check that the batch has the shape that the model and its loss expect.",
         ) from error
     finally:
         tf.config.run_functions_eagerly(eagerly)
@@ -53,3 +53,9 @@ def record_step(captured: KerasStep | FunctionStep) -> OpStep:
         for i, spec in enumerate(arrays)
     )
     return OpStep(replace(captured.step, parameters=inputs), recorded)
+
+
+def zeros_hint() -> str | None:
+    """Code that looks at values finds zeros: that may be why it failed."""
+    notes = list(recorder().notes)
+    return f"It looked at values, which are zeros here: {notes[0]}" if notes else None

@@ -39,3 +39,6 @@ class Graph:
     parameters: tuple[int, ...] = ()
     unsized: tuple[str, ...] = field(default=())  # ops whose output has a size that only running it would tell
     notes: tuple[str, ...] = field(default=())
+    undecided_bytes: int = (
+        0  # what loops may make beyond what is laid out, where only running tells how often they turn
+    )

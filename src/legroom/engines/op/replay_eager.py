@@ -56,6 +56,7 @@ class EagerReplay:
         self.buffers: list[Held] = []
         self.bound: dict[int, Held | None] = {}
         self.fixed: dict[int, Held | None] = {}
+        self.leftover: dict[int, Held | None] = {}
         self.schedule: list[int] = []
         self.asking = ""
         self.slots = slots_of(trace)
@@ -114,14 +115,20 @@ class EagerReplay:
                 self.run(position, event)
             elif event.tensor in self.bound:
                 self.drop(self.bound.pop(event.tensor))
+        kept = frozenset(self.trace.kept)
         for number in list(self.bound):
-            self.drop(self.bound.pop(number))
+            if number in kept:  # a name of the loop's: it holds this until the next turn has made its successor
+                self.drop(self.leftover.pop(number, None))
+                self.leftover[number] = self.bound.pop(number)
+            else:
+                self.drop(self.bound.pop(number))
 
     def run(self, position: int, event: Ran) -> None:
         self.moment += 1
         self.schedule.append(position)
         op = event.op
         self.asking = f"{op.kind}" + (f" at {event.line}" if event.line else "")
+        successors: list[int] = []
         if op.kind == "AssignVariableOp" or updates(op):
             self.change_variable(event)
         for k, number in enumerate(event.outputs):
@@ -130,6 +137,8 @@ class EagerReplay:
                 if number not in self.fixed:  # a later step finds the variable that the first one made
                     self.fixed[number] = self.take("variable", number, resident.array.size_bytes if resident else 0)
                 continue
+            if number in self.leftover:
+                successors.append(number)
             shared = self.shared(event, k)
             if shared is None:
                 size = self.kernels.output_bytes(op, k)
@@ -143,6 +152,8 @@ class EagerReplay:
         taken = [self.take("temporary", position, size) for size in self.kernels.temporaries(op)]
         for held in taken:
             self.drop(held)
+        for number in successors:
+            self.drop(self.leftover.pop(number))
 
     def shared(self, event: Ran, output: int) -> int | None:
         """The tensor whose memory this output is."""

@@ -14,7 +14,7 @@ _ELEMENTWISE = """
 FIRST_INPUT = _kinds(
     f"""
     {_ELEMENTWISE}
-    AdjustHue BiasAdd BiasAddV1 Cholesky ClipByValue FakeQuantWithMinMaxArgs LogSoftmax Lu MatrixBandPart MatrixInverse
+    _UnaryOpsComposition AdjustHue BiasAdd BiasAddV1 Cholesky ClipByValue FakeQuantWithMinMaxArgs LogSoftmax Lu MatrixBandPart MatrixInverse
     MatrixSetDiag MatrixSetDiagV2 MatrixSetDiagV3 MaxPoolGrad MaxPoolGradV2 MaxPoolGradWithArgmax OnesLike
     ScatterNdNonAliasingAdd Snapshot Softmax TensorStridedSliceUpdate ZerosLike
     """

@@ -16,6 +16,7 @@ CALLS = ("PartitionedCall", "StatefulPartitionedCall")
 LOOPS = ("While", "StatelessWhile")
 BRANCHES = ("If", "StatelessIf")
 MOST_TRIPS = 20_000
+UNDECIDED_TURNS = 100  # how often a loop may turn, for the upper bound, where only running would tell
 PARALLEL_ITERATIONS = 10  # tf.while_loop's default
 
 
@@ -41,6 +42,7 @@ class Unroller:
         self.constant_ids: dict[int, int] = {}
         self.unsized: dict[str, None] = {}
         self.notes: dict[str, None] = {}
+        self.undecided_bytes = 0
         self.gate: int | None = None
 
     def unroll(self, returned: list[str], inputs: list[str]) -> Graph:
@@ -59,6 +61,7 @@ class Unroller:
             parameters=tuple(places.get(name, -1) for name in (*self.variable_names, *self.argument_names)),
             unsized=tuple(self.unsized),
             notes=tuple(self.notes),
+            undecided_bytes=self.undecided_bytes,
         )
 
     def add_tensor(self, array: Array) -> int:
@@ -201,6 +204,7 @@ class Unroller:
                 given,
                 [output.dtype for output in operation.outputs],
                 attrs=dict(operation.node_def.attr),
+                name="sized",
             )
             shape = made.outputs[position].shape
         if shape.is_fully_defined():
@@ -239,20 +243,34 @@ class Unroller:
         return outputs
 
     def branch(self, template: Template, inputs: list[int]) -> list[int]:
-        """The branch that is taken; where only running would tell, the first, and it is said."""
+        """The branch that is taken; where only running would tell, the one that makes more, and it is said."""
         predicate = self.values.get(inputs[0])
-        if predicate is None:
-            self.notes[f"{template.name} decides at run time: counted as if true"] = None
-        taken = "then_branch" if predicate is None or bool(predicate) else "else_branch"
-        return self.call(template.attributes[taken], inputs[1:])
+        if predicate is not None:
+            taken = "then_branch" if bool(predicate) else "else_branch"
+            return self.call(template.attributes[taken], inputs[1:])
+        self.notes[f"{template.name} decides at run time: the branch that makes more is counted"] = None
+        names = (template.attributes["then_branch"], template.attributes["else_branch"])
+        return self.call(max(names, key=lambda name: self.made_bytes(name, inputs[1:])), inputs[1:])
+
+    def made_bytes(self, name: str, inputs: list[int]) -> int:
+        """What the ops of a function make, as far as TensorFlow can tell."""
+        sketch = self.sketch_of(name, inputs)
+        return sum(array.size_bytes for node in sketch.nodes for array in node.arrays if array is not None)
 
     def loop(self, template: Template, inputs: list[int]) -> list[int]:
         """Iteration after iteration; one starts when so many before it have ended as TensorFlow lets run side by side."""
         state, outer = list(inputs), self.gate
         parallel = template.attributes.get("parallel_iterations") or PARALLEL_ITERATIONS
         ends: list[int] = []
+        first = len(self.tensors)
         for turned in range(MOST_TRIPS):
-            if not self.turns(template, state, turned):
+            goes_on = self.turns(template, state)
+            if goes_on is None:
+                self.notes[f"how often {template.name} turns is decided at run time: counted as one turn"] = None
+                if turned:
+                    made = sum(array.size_bytes for array in self.tensors[first:])
+                    self.undecided_bytes += UNDECIDED_TURNS * made
+            if not (turned == 0 if goes_on is None else goes_on):
                 break
             ended = ends[len(ends) - parallel] if len(ends) >= parallel else None
             after = tuple(dict.fromkeys(n for n in (self.gate if ends else outer, ended) if n is not None))
@@ -265,20 +283,20 @@ class Unroller:
             state = [known[result] for result in sketch.results]
             ends.append(self.add_node(Op(template.name, LOOP_GATE, (), ()), (), (), tuple(ran)))
         self.gate = outer
-        held = [i for old, new in zip(inputs, state, strict=True) if old == new for i in self.lists.held(old)]
+        # Its invariants, and the lists that it has filled, are the loop's until it ends.
+        passed = [old for old, new in zip(inputs, state, strict=True) if old == new]
+        filled = [new for new in state if new in self.lists.elements]
+        held = list(dict.fromkeys(i for tensor in (*passed, *filled) for i in self.lists.held(tensor)))
         op = Op(template.name, LOOP_END, tuple(self.tensors[i] for i in held), ())
         self.add_node(op, tuple(held), (), tuple(ends[-1:]))
         return state
 
-    def turns(self, template: Template, state: list[int], turned: int) -> bool:
-        """Whether the loop goes round once more."""
+    def turns(self, template: Template, state: list[int]) -> bool | None:
+        """Whether the loop goes round once more; None if only running would tell."""
         sketch = self.sketch_of(template.attributes["cond"], state)
         known = dict(zip(sketch.arguments, state, strict=True))
         before = len(self.nodes)
         self.lay_out(sketch, known)
         del self.nodes[before:]
         answer = self.values.get(known[sketch.results[0]])
-        if answer is None:
-            self.notes[f"how often {template.name} turns is decided at run time: counted as one turn"] = None
-            return turned == 0
-        return bool(answer)
+        return None if answer is None else bool(answer)
