@@ -294,7 +294,9 @@ def test_under_a_strategy_it_runs_op_by_op(script):
 def test_nothing_is_left_behind_when_it_is_interrupted(script, number):
     path = script("import subprocess, time\nsubprocess.Popen(['sleep', '777'])\ntime.sleep(300)")
     process = subprocess.Popen(
-        [sys.executable, "-m", "legroom", "estimate", path, "--gpu", "t4"], stderr=subprocess.DEVNULL
+        [sys.executable, "-m", "legroom", "estimate", path, "--gpu", "t4"],
+        stderr=subprocess.DEVNULL,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),  # noqa: PLW1509 - ignored where tests run in the background
     )
     this = psutil.Process(process.pid)
     children = []
