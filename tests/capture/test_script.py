@@ -290,13 +290,18 @@ def test_under_a_strategy_it_runs_op_by_op(script):
         assert "strategy" in source.step.execution_reason
 
 
+def heed_interrupts():
+    """Where tests run in the background, interrupts are ignored."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
 def test_nothing_is_left_behind_when_it_is_interrupted(script, number):
     path = script("import subprocess, time\nsubprocess.Popen(['sleep', '777'])\ntime.sleep(300)")
     process = subprocess.Popen(
         [sys.executable, "-m", "legroom", "estimate", path, "--gpu", "t4"],
         stderr=subprocess.DEVNULL,
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),  # noqa: PLW1509 - ignored where tests run in the background
+        preexec_fn=heed_interrupts,  # noqa: PLW1509 - only this test runs
     )
     this = psutil.Process(process.pid)
     children = []
