@@ -3,13 +3,14 @@
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from made_up_graphs import Draft, MadeUpKernels, drafts
+from made_up_graphs import Draft, MadeUpKernels, array, drafts
 
 from legroom.engines.op.bfc import Bfc
 from legroom.engines.op.bounds import bounds_of
 from legroom.engines.op.graph import LOOP_GATE, Graph
-from legroom.engines.op.ops import Array
+from legroom.engines.op.ops import Array, Op
 from legroom.engines.op.simulate import Machine, Names, Outcome, simulate_graph
+from legroom.engines.op.trace import EagerTrace, Ran
 from legroom.engines.op.unknown import notes_of, unknown_bytes, unknown_kinds
 from legroom.memory.estimate import Bounds, Target, assemble
 from legroom.memory.liveness import held_bytes
@@ -289,3 +290,12 @@ def test_of_many_unknown_kinds_some_are_named_and_the_others_counted():
         draft.add("op", kind=f"Mystery{i}")
     (note,) = notes_of(draft.graph())
     assert note.endswith("Mystery4, Mystery5 and 2 more")
+
+
+def test_what_an_eager_step_makes_of_tensors_whose_size_data_decides_is_unknown():
+    def ran(kind, inputs, outputs):
+        arrays = tuple(tuple(array(10) for _ in part) for part in (inputs, outputs))
+        return Ran(Op(kind, kind, *arrays), inputs, outputs)
+
+    events = (ran("Exp", (), (1,)), ran("Where", (1,), (2,)), ran("Sin", (2,), (3,)), ran("Cos", (1,), (4,)))
+    assert unknown_bytes(EagerTrace(events, {}, (), (), ())) == 20

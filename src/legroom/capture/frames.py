@@ -5,9 +5,26 @@ import traceback
 from pathlib import Path
 
 ANSI = re.compile(r"\x1b\[[0-9;]*m")  # Keras writes its messages in bold
+AUTOGRAPH = "__autograph_generated_file"  # TensorFlow's rewriting of the user's function, in a file that is gone by now
+
+
+REASON = re.compile(r"\w*(Error|Exception)\b")
+
+
+def reason_of(error: BaseException) -> str | None:
+    """Of an error in a function that TensorFlow has rewritten, the reason and the user's line; its text begins with neither."""
+    lines = [line.strip() for line in ANSI.sub("", str(error)).splitlines() if line.strip()]
+    if not lines or not lines[0].startswith("in user code:"):
+        return None
+    places = [line for line in lines if line.startswith('File "') and "site-packages" not in line]
+    reason = next((line for line in reversed(lines) if REASON.match(line)), lines[-1])
+    return f"{reason} ({places[-1]})" if places else reason
 
 
 def first_line(error: BaseException) -> str:
+    rewritten = reason_of(error)
+    if rewritten is not None:
+        return rewritten[:300]
     text = ANSI.sub("", str(error)).strip()
     return text.splitlines()[0][:300] if text else "(no message)"
 
@@ -18,7 +35,9 @@ def user_frames(error: BaseException) -> str:
     frames = [
         frame
         for frame in traceback.extract_tb(error.__traceback__)
-        if not Path(frame.filename).resolve().is_relative_to(here) and "runpy" not in frame.filename
+        if not Path(frame.filename).resolve().is_relative_to(here)
+        and "runpy" not in frame.filename
+        and AUTOGRAPH not in frame.filename
     ]
     own = [frame for frame in frames if "site-packages" not in frame.filename] or frames
     return "\n".join(f"  at {frame.filename}:{frame.lineno} in {frame.name}: {frame.line}" for frame in own[-3:])

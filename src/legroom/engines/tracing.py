@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from legroom.capture.batch import require_static
-from legroom.capture.frames import ANSI, user_frames
+from legroom.capture.frames import ANSI, reason_of, user_frames
 from legroom.capture.keras_fit import KerasStep
 from legroom.capture.tf_step import FunctionStep, functions_traced, tensor_specs
 from legroom.engines.owners import OwnedVariables
@@ -102,7 +102,7 @@ def trace(step: Traceable, function: Any) -> Any:
 
 def named(error: BaseException) -> str:
     """`KeyError: 'x'`, on one line."""
-    return f"{type(error).__name__}: {one_line(error)}"
+    return reason_of(error) or f"{type(error).__name__}: {one_line(error)}"
 
 
 def one_line(error: BaseException) -> str:

@@ -17,7 +17,7 @@ def bounds_of(
 ) -> Bounds:
     """The range in which the peak lies: that of the runs, widened."""
     share = CPU_HIGH_SHARE if on_cpu else SHARE
-    wide = int(UNKNOWN_SHARE * unknown_bytes)
+    wide = min(int(UNKNOWN_SHARE * unknown_bytes), max(outcome.peaks) // 2)
     inside = compiled_bytes * (CPU_COMPILED_TIMES if on_cpu else GPU_COMPILED_TIMES)
     low, high = min(outcome.peaks), max(outcome.peaks)
     most = int(high * (1 + share)) + wide + inside + undecided_bytes

@@ -6,6 +6,7 @@ from legroom.engines.op.graph import COMPILED_CALL, LOOP_END, LOOP_GATE, Graph
 from legroom.engines.op.lists import LIST_KINDS
 from legroom.engines.op.ops import Op
 from legroom.engines.op.sharing import KNOWN
+from legroom.engines.op.signature import UP_TO_INPUT
 from legroom.engines.op.trace import EagerTrace, Ran
 
 SHOWN = 6
@@ -35,7 +36,20 @@ def unknown_bytes(work: Graph | EagerTrace) -> int:
         names = set(work.unsized)
         ops = (op for op in ops_of(work) if f"{op.kind} ({op.name})" in names)
         unsized = sum(array.size_bytes for op in ops for array in op.outputs)
+    if isinstance(work, EagerTrace):
+        unsized = open_bytes(work)
     return sum(unknown_kinds(work).values()) + unsized
+
+
+def open_bytes(trace: EagerTrace) -> int:
+    """What an eager step makes from tensors whose size depends on data."""
+    open_tensors: set[int] = set()
+    found = 0
+    for event in trace.events:
+        if isinstance(event, Ran) and (event.op.kind in UP_TO_INPUT or not open_tensors.isdisjoint(event.inputs)):
+            open_tensors.update(event.outputs)
+            found += sum(array.size_bytes for array in event.op.outputs)
+    return found
 
 
 def compiled_bytes(work: Graph | EagerTrace) -> int:
