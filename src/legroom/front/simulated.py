@@ -8,6 +8,7 @@ from legroom.engines import cache
 from legroom.engines.codec import program_from_json, program_to_json
 from legroom.engines.op.bfc import Bfc, OrderedMemory
 from legroom.engines.op.bounds import bounds_of
+from legroom.engines.op.collection import collector_paused
 from legroom.engines.op.graph import Graph
 from legroom.engines.op.grappler import Device
 from legroom.engines.op.kernels import CpuKernels, GpuKernels
@@ -136,9 +137,10 @@ class Simulated:
     def simulate(self, lowered: OpStep, limit_bytes: int | None) -> Outcome:
         """On a pool of that size, or on one that is large enough for anything."""
         machine = self.machine(UNLIMITED_BYTES if limit_bytes is None else limit_bytes)
-        if isinstance(lowered.work, Graph):
-            return simulate_graph(lowered.step, lowered.work, machine, SEEDS)
-        return simulate_eager(lowered.step, lowered.work, machine)
+        with collector_paused():
+            if isinstance(lowered.work, Graph):
+                return simulate_graph(lowered.step, lowered.work, machine, SEEDS)
+            return simulate_eager(lowered.step, lowered.work, machine)
 
     def machine(self, most: int) -> Machine:
         card = self.card

@@ -8,6 +8,7 @@ from typing import Any
 
 from legroom.capture.keras_fit import KerasStep
 from legroom.capture.tf_step import FunctionStep
+from legroom.engines.op.collection import collector_paused
 from legroom.engines.op.graph import Graph
 from legroom.engines.op.grappler import Device, optimise
 from legroom.engines.op.trace import EagerTrace
@@ -32,7 +33,7 @@ def lower(captured: KerasStep | FunctionStep, device: Device) -> OpStep:
             "Only TensorFlow runs a step op by op in a way that can be simulated; JAX without jit cannot be sized.",
             "Ask what it takes compiled: --engine xla.",
         )
-    with seen_by_keras(device):
+    with seen_by_keras(device), collector_paused():
         if captured.step.execution == "eager":
             from legroom.engines.op.eager_step import record_step
 
