@@ -4,8 +4,9 @@ from collections import Counter
 
 from made_up_graphs import Counting
 
-from legroom.engines.op.executor import Executor, Planned
+from legroom.engines.op.executor import Executor
 from legroom.engines.op.kernels import CpuKernels
+from legroom.engines.op.planned import Planned
 
 
 def laid_out(function, *shapes, dtype="float32"):

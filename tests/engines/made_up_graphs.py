@@ -2,9 +2,10 @@
 
 from hypothesis import strategies as st
 
-from legroom.engines.op.executor import Executor, Planned
+from legroom.engines.op.executor import Executor
 from legroom.engines.op.graph import Graph, Node
 from legroom.engines.op.ops import Array, Op
+from legroom.engines.op.planned import Planned
 
 
 def array(size_bytes):

@@ -4,7 +4,8 @@ import pytest
 from made_up_graphs import Draft, MadeUpKernels
 
 from legroom.engines.op.bfc import Bfc, OutOfMemory
-from legroom.engines.op.executor import Executor, Planned
+from legroom.engines.op.executor import Executor
+from legroom.engines.op.planned import Planned
 
 KIB = 1024
 
@@ -58,3 +59,13 @@ def test_a_try_that_failed_leaves_nothing_behind():
     draft = side_by_side(2)
     _, allocator = limited(draft, 3 * KIB)
     assert allocator.in_use_bytes == 0
+
+
+def test_one_waits_while_the_thread_that_ran_last_has_more_to_do():
+    """The waiting node is asked again before the other thread goes on: that is no failure yet."""
+    draft = Draft()
+    held = draft.add("held", size=2 * KIB)
+    draft.add("large", size=7 * KIB)
+    draft.add("reader", held, size=KIB)
+    executor, _ = limited(draft, 8 * KIB)
+    assert len(executor.schedule) == len(draft.nodes)

@@ -30,7 +30,7 @@ def variable(shape=LARGE, dtype="int64"):
 
 def replayed(*events, residents=None, limit=2**30, kernels=None):
     trace = EagerTrace(events, residents or {}, (), (), ())
-    return simulate_eager(STEP, trace, Machine(kernels or CpuKernels(1), lambda: Bfc(limit), 1))
+    return simulate_eager(trace, Machine(kernels or CpuKernels(1), lambda: Bfc(limit), 1))
 
 
 def curve(*events, **options):
@@ -66,7 +66,7 @@ def test_what_a_step_holds_at_its_end_is_let_go():
 def test_what_a_loop_has_bound_lives_until_its_next_turn_has_made_it_anew():
     events = ran("Exp", [], [1]), ran("Sin", [1], [2]), Dropped(1), ran("NoOp")
     trace = EagerTrace(events, {}, (2,), (2,), ())
-    found = simulate_eager(STEP, trace, Machine(CpuKernels(1), lambda: Bfc(2**30), 1))
+    found = simulate_eager(trace, Machine(CpuKernels(1), lambda: Bfc(2**30), 1))
     assert [held / (8 * prod(LARGE)) for held in held_bytes(found.program)] == [2, 3, 1]
 
 
@@ -169,3 +169,9 @@ def test_a_failure_names_the_op_and_the_users_line():
     failure = replayed(ran("Exp", [], [1], line="train.py:7"), limit=1024).failure
     assert failure.asked_by == "Exp at train.py:7"
     assert failure.asked_bytes == 2048
+
+
+def test_a_variable_that_does_not_fit_is_named():
+    found = replayed(ran("Exp", [], [1]), residents={7: variable()}, limit=1024)
+    assert found.failure is not None
+    assert found.failure.asked_by == "w"

@@ -9,11 +9,11 @@ from legroom.records import Estimate, HostEstimate, Step
 
 def host_of(step: Step, observed: Observed, estimate: Estimate) -> HostEstimate:
     """What the process that was observed will take when it trains as estimated."""
-    weights = sum(step.sum_bytes(role) for role in ("weight", "state", "optimizer"))
+    unmade = max(0, estimate.breakdown["weights"] - observed.made_bytes)  # the others are resident already
     more = max(0, estimate.peak_bytes - observed.made_bytes) if estimate.on_cpu else None
     process = Process(
         framework=step.framework,
-        weights_bytes=weights,
+        weights_bytes=unmade,
         device_peak_bytes=more,
         current_rss_bytes=observed.resident_bytes,
         execution="xla" if estimate.engine == "xla" else estimate.execution,

@@ -14,7 +14,7 @@ from legroom.engines.op.grappler import Device
 from legroom.engines.op.kernels import CpuKernels, GpuKernels
 from legroom.engines.op.lower import OpStep
 from legroom.engines.op.replay_eager import simulate_eager
-from legroom.engines.op.simulate import SEEDS, Machine, Outcome, simulate_graph
+from legroom.engines.op.simulate import Machine, Outcome, simulate_graph
 from legroom.engines.op.unknown import compiled_bytes, notes_of, unknown_bytes
 from legroom.errors import MissingError
 from legroom.front.source import Say, StepSource, be_silent, step_from_json, step_to_json
@@ -139,8 +139,8 @@ class Simulated:
         machine = self.machine(UNLIMITED_BYTES if limit_bytes is None else limit_bytes)
         with collector_paused():
             if isinstance(lowered.work, Graph):
-                return simulate_graph(lowered.step, lowered.work, machine, SEEDS)
-            return simulate_eager(lowered.step, lowered.work, machine)
+                return simulate_graph(lowered.step, lowered.work, machine)
+            return simulate_eager(lowered.work, machine)
 
     def machine(self, most: int) -> Machine:
         card = self.card

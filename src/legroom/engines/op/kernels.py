@@ -76,10 +76,9 @@ class CpuKernels:
     def seconds(self, op: Op) -> float:
         if op.kind in CHEAP:
             return START_SECONDS / 2
-        moved = sum(array.size_bytes for array in op.inputs) + sum(array.size_bytes for array in op.outputs)
         if op.kind in FLOPS_PER_SECOND:
             return START_SECONDS + flops(op) / FLOPS_PER_SECOND[op.kind]
-        return START_SECONDS + moved / BYTES_PER_SECOND.get(op.kind, USUAL_BYTES_PER_SECOND)
+        return START_SECONDS + moved_bytes(op) / BYTES_PER_SECOND.get(op.kind, USUAL_BYTES_PER_SECOND)
 
 
 class GpuKernels:
@@ -120,6 +119,11 @@ def within_compiled(op: Op) -> tuple[int, ...]:
     return tuple(array.size_bytes for array in (*op.inputs, *op.outputs) if array.size_bytes)
 
 
+def moved_bytes(op: Op) -> int:
+    """All that goes in and comes out."""
+    return sum(array.size_bytes for array in (*op.inputs, *op.outputs))
+
+
 def flops(op: Op) -> int:
     """Multiplications and additions of the ops that take nearly all the time; the others are counted by their bytes."""
     count = COUNTED.get(op.kind)
@@ -149,12 +153,7 @@ def _convolution(image: int, weights: int, result: int) -> Callable[[Op], int]:
 
 COUNTED: dict[str, Callable[[Op], int]] = {
     **dict.fromkeys(PRODUCTS, _product),
-    **dict.fromkeys(("Conv2D", "_FusedConv2D", "Conv3D", "DepthwiseConv2dNative"), _convolution(0, 1, -1)),
-    **dict.fromkeys(
-        ("Conv2DBackpropInput", "Conv3DBackpropInputV2", "DepthwiseConv2dNativeBackpropInput"), _convolution(-1, 1, 2)
-    ),
-    **dict.fromkeys(
-        ("Conv2DBackpropFilter", "Conv3DBackpropFilterV2", "DepthwiseConv2dNativeBackpropFilter"),
-        _convolution(0, -1, 2),
-    ),
+    **dict.fromkeys(FORWARD, _convolution(0, 1, -1)),
+    **dict.fromkeys(IMAGE_GRADIENTS, _convolution(-1, 1, 2)),
+    **dict.fromkeys(FILTER_GRADIENTS, _convolution(0, -1, 2)),
 }

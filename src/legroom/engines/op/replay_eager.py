@@ -1,64 +1,36 @@
 """An eager step's trace, replayed on the simulated allocator: a tensor lives until Python and the tape let go of it."""
 
-from collections.abc import Iterator
-
-from legroom.engines.op.bfc import Bfc, OutOfMemory
-from legroom.engines.op.executor import Buffer as Held
-from legroom.engines.op.executor import Owner
-from legroom.engines.op.kernels import CpuKernels, flops
+from legroom.engines.op.bfc import Bfc
+from legroom.engines.op.kernels import CpuKernels
+from legroom.engines.op.ledger import RANDOM_DRAFTS, Held, Ledger, Owner, tell_second_step
 from legroom.engines.op.ops import Op
 from legroom.engines.op.sharing import COPY_ON_READ, updates
-from legroom.engines.op.simulate import RANDOM_DRAFTS, Machine, Outcome
+from legroom.engines.op.simulate import Machine, Outcome, instruction, program_of
 from legroom.engines.op.trace import EagerTrace, Ran
 from legroom.engines.owners import flat
-from legroom.records.program import Allocation, Buffer, Category, Instruction, Program
-from legroom.records.simulation import Failure
-from legroom.records.step import Step
-
-WARM_UP_STEPS = 1
+from legroom.records.program import Buffer, Category, Program
 
 
-def simulate_eager(step: Step, trace: EagerTrace, machine: Machine) -> Outcome:
-    """Replay the trace twice on one allocator and tell the second time: the first finds its memory in another state."""
+def simulate_eager(trace: EagerTrace, machine: Machine) -> Outcome:
+    """Replay the trace twice on one allocator and tell the second time. Nothing in it is left to chance: one run will do."""
     allocator = machine.allocator()
     replay = EagerReplay(trace, machine, allocator)
-    failure = None
-    try:
-        replay.place()
-        for _ in range(WARM_UP_STEPS):
-            replay.step()
-        allocator.reset_peak()
-        replay.start_recording()
-        replay.step()
-    except OutOfMemory as error:
-        shortage = error.shortage
-        failure = Failure(
-            replay.asking,
-            shortage.requested_bytes,
-            shortage.free_bytes,
-            shortage.largest_free_bytes,
-            shortage.fragmented,
-        )
+    failure = tell_second_step(replay, allocator, replay.place, replay.name)
     peak = allocator.peak_in_use_bytes
-    return Outcome(replay.program(step), (peak,), allocator.peak_reserved_bytes, failure)
+    return Outcome(replay.program(peak), (peak,), allocator.peak_reserved_bytes, failure)
 
 
-class EagerReplay:
+class EagerReplay(Ledger):
     """One allocator with what the steps hold on it."""
 
     def __init__(self, trace: EagerTrace, machine: Machine, allocator: Bfc) -> None:
+        super().__init__(allocator)
         self.trace = trace
         self.kernels = machine.kernels
-        self.allocator = allocator
         self.on_cpu = isinstance(machine.kernels, CpuKernels)
-        self.moment = 0
-        self.recorded_from = 0
-        self.buffers: list[Held] = []
         self.bound: dict[int, Held | None] = {}
         self.fixed: dict[int, Held | None] = {}
         self.leftover: dict[int, Held | None] = {}
-        self.schedule: list[int] = []
-        self.asking = ""
         self.slots = slots_of(trace)
         self.copied_on_read = {
             event.inputs[0] for event in trace.events if isinstance(event, Ran) and event.op.kind in COPY_ON_READ
@@ -74,35 +46,25 @@ class EagerReplay:
         there = [(number, resident) for number, resident in self.trace.residents.items() if number not in made]
         for number, resident in sorted(there, key=lambda pair: pair[1].role != "variable"):
             size = self.kernels.output_bytes(Op("", "_Arg", (), (resident.array,)), 0)
-            if resident.role != "variable":
+            if resident.role == "variable":
+                is_random = len(resident.array.shape) > 1 and number not in self.slots
+                self.fixed[number] = self.make(number, size, RANDOM_DRAFTS if is_random else 0)
+            else:
                 is_free = resident.role == "constant" and self.on_cpu
-                self.fixed[number] = self.take("argument", number, 0 if is_free else size)
-                continue
-            is_random = len(resident.array.shape) > 1 and number not in self.slots
-            drafts = [self.take("variable", number, size) for _ in range(RANDOM_DRAFTS if is_random else 0)]
-            self.fixed[number] = self.take("variable", number, size)
-            for draft in drafts:
-                self.drop(draft)
+                self.fixed[number] = self.take("argument", number, 0 if is_free else size, readers=1)
 
-    def start_recording(self) -> None:
-        self.recorded_from = self.moment
-        self.schedule = []
-        self.buffers = [held for held in self.buffers if held.death is None]
+    def name(self, owner: Owner, number: int) -> str:
+        """What was being made: an op and the user's line, or a variable."""
+        if owner in ("output", "temporary"):
+            event = self.ran(number)
+            return event.op.kind + (f" at {event.line}" if event.line else "")
+        resident = self.trace.residents.get(number)
+        return (resident.name if resident is not None else None) or owner
 
-    def take(self, owner: Owner, number: int, size_bytes: int) -> Held | None:
-        if size_bytes <= 0:
-            return None
-        held = Held(owner, number, size_bytes, self.allocator.allocate(size_bytes), self.moment, readers=1)
-        self.buffers.append(held)
-        return held
-
-    def drop(self, held: Held | None) -> None:
-        if held is None:
-            return
-        held.readers -= 1
-        if held.readers == 0:
-            held.death = self.moment
-            self.allocator.free(held.address)
+    def ran(self, position: int) -> Ran:
+        event = self.trace.events[position]
+        assert isinstance(event, Ran)
+        return event
 
     def find(self, number: int) -> Held | None:
         return self.bound[number] if number in self.bound else self.fixed.get(number)
@@ -127,7 +89,6 @@ class EagerReplay:
         self.moment += 1
         self.schedule.append(position)
         op = event.op
-        self.asking = f"{op.kind}" + (f" at {event.line}" if event.line else "")
         successors: list[int] = []
         if op.kind == "AssignVariableOp" or updates(op):
             self.change_variable(event)
@@ -135,7 +96,7 @@ class EagerReplay:
             if op.kind == "VarHandleOp":
                 resident = self.trace.residents.get(number)
                 if number not in self.fixed:  # a later step finds the variable that the first one made
-                    self.fixed[number] = self.take("variable", number, resident.array.size_bytes if resident else 0)
+                    self.fixed[number] = self.make(number, resident.array.size_bytes if resident else 0, 0)
                 continue
             if number in self.leftover:
                 successors.append(number)
@@ -143,13 +104,13 @@ class EagerReplay:
             if shared is None:
                 size = self.kernels.output_bytes(op, k)
                 self.bound[number] = (
-                    None if op.kind == "_EagerConst" and self.on_cpu else self.take("output", position, size)
+                    None if op.kind == "_EagerConst" and self.on_cpu else self.take("output", position, size, readers=1)
                 )
                 continue
             held = self.bound[number] = self.find(shared)
             if held is not None:
                 held.readers += 1
-        taken = [self.take("temporary", position, size) for size in self.kernels.temporaries(op)]
+        taken = [self.take("temporary", position, size, readers=1) for size in self.kernels.temporaries(op)]
         for held in taken:
             self.drop(held)
         for number in successors:
@@ -181,35 +142,29 @@ class EagerReplay:
             old = self.fixed.get(number)
             copies = number in self.copied_on_read and event.op.kind not in COPY_ON_READ
             if old is not None and (old.readers > 1 or copies):
-                self.fixed[number] = self.take("variable", number, old.size_bytes)
+                self.fixed[number] = self.take("variable", number, old.size_bytes, readers=1, kept=True)
                 self.drop(old)
 
-    def program(self, step: Step) -> Program:
-        schedule = []
-        for position in self.schedule:
-            event = self.trace.events[position]
-            assert isinstance(event, Ran)
-            op = event.op
-            moved = sum(array.size_bytes for array in op.inputs) + sum(array.size_bytes for array in op.outputs)
-            schedule.append(Instruction(op.kind, op.kind, event.line or op.name, flops(op), moved))
-        total = self.allocator.peak_in_use_bytes
-        return Program(tuple(schedule), (Allocation(0, total, "temporary"),), tuple(self.told()), total)
+    def program(self, total_bytes: int) -> Program:
+        events = (self.ran(position) for position in self.schedule)
+        buffers = (
+            Buffer(
+                *(self.kind(held), 0, held.address, held.size_bytes, birth, death),
+                *(self.category(held), self.layer(held)),
+            )
+            for held, birth, death in self.told()
+        )
+        schedule = (instruction(event.op, event.op.kind, event.line or event.op.name) for event in events)
+        return program_of(schedule, buffers, total_bytes)
 
-    def told(self) -> Iterator[Buffer]:
-        start, end = self.recorded_from, self.moment
-        for held in self.buffers:
-            death = end if held.death is None else held.death
-            if death > start:
-                event = self.trace.events[held.number] if held.owner in ("output", "temporary") else None
-                line = self.layer(event) if isinstance(event, Ran) else ""
-                name = event.op.kind if isinstance(event, Ran) else held.owner
-                birth = max(0, held.birth - start - 1)
-                yield Buffer(
-                    name, 0, held.address, held.size_bytes, birth, death - start - 1, self.category(held), line
-                )
+    def kind(self, held: Held) -> str:
+        return self.ran(held.number).op.kind if held.owner in ("output", "temporary") else held.owner
 
-    def layer(self, event: Ran) -> str:
+    def layer(self, held: Held) -> str:
         """The Keras layer, where the op ran inside one; else the user's line."""
+        if held.owner not in ("output", "temporary"):
+            return ""
+        event = self.ran(held.number)
         return event.op.name.rpartition("/")[0] or event.line or ""
 
     def category(self, held: Held) -> Category:

@@ -4,25 +4,23 @@ How kernels fall out in time decides which of two ready ones runs first, and wit
 times with other durations; the middle one is shown, and all of them make the bounds.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
 from legroom.engines.layer_names import LayerNames
-from legroom.engines.op.bfc import Bfc, OutOfMemory
-from legroom.engines.op.executor import Buffer as Held
-from legroom.engines.op.executor import Executor, Kernels, Planned
+from legroom.engines.op.bfc import Bfc
+from legroom.engines.op.executor import Executor
 from legroom.engines.op.graph import Graph
-from legroom.engines.op.kernels import flops
+from legroom.engines.op.kernels import flops, moved_bytes
+from legroom.engines.op.ledger import RANDOM_DRAFTS, Held, tell_second_step
+from legroom.engines.op.ops import Op
+from legroom.engines.op.planned import Kernels, Planned
 from legroom.records.program import Allocation, Buffer, Category, Instruction, Program
 from legroom.records.simulation import Failure
 from legroom.records.step import Step
 
-WARM_UP_STEPS = 1  # the first step finds the memory in another state than all later ones
 SEEDS = (0, 1, 2, 3, 4)
 MANY_NODES = 15_000  # from here on three runs must do
-RANDOM_DRAFTS = (
-    2  # tensors that a random initial value passes through: drawn, scaled, and shifted into the variable itself
-)
 ROLES: dict[str, Category] = {"weight": "weights", "state": "weights", "optimizer": "optimizer", "input": "inputs"}
 
 
@@ -77,24 +75,17 @@ class Run:
 def run(planned: Planned, names: "Names", machine: Machine, seed: int) -> Run:
     allocator = machine.allocator()
     executor = Executor(planned, allocator, machine.threads, seed)
-    failure = None
-    try:
-        executor.place(names.creation())
-        for _ in range(WARM_UP_STEPS):
-            executor.step()
-        allocator.reset_peak()
-        executor.start_recording()
-        executor.step()
-    except OutOfMemory as error:
-        shortage = error.shortage
-        failure = Failure(
-            names.asking(*executor.asking),
-            shortage.requested_bytes,
-            shortage.free_bytes,
-            shortage.largest_free_bytes,
-            shortage.fragmented,
-        )
+    failure = tell_second_step(executor, allocator, lambda: executor.place(names.creation()), names.asking)
     return Run(allocator.peak_in_use_bytes, executor, allocator, failure)
+
+
+def instruction(op: Op, name: str, where: str) -> Instruction:
+    """One op that ran, as every engine tells it."""
+    return Instruction(name, op.kind, where, flops(op), moved_bytes(op))
+
+
+def program_of(schedule: Iterable[Instruction], buffers: Iterable[Buffer], total_bytes: int) -> Program:
+    return Program(tuple(schedule), (Allocation(0, total_bytes, "temporary"),), tuple(buffers), total_bytes)
 
 
 class Names:
@@ -104,8 +95,9 @@ class Names:
         self.graph = graph
         self.layers = LayerNames(step.layers, (node.op.name for node in graph.nodes))
         self.optimizer = (step.optimizer or "").lower()
-        places = graph.parameters
         count = len(graph.variables)
+        places = graph.parameters or (-1,) * (count + len(graph.arguments))
+        self.places = places
         self.variables = [step.parameters[i] if i >= 0 else None for i in places[:count]]
         self.arguments = [step.parameters[i] if i >= 0 else None for i in places[count:]]
 
@@ -113,7 +105,7 @@ class Names:
         """The variables in the order in which they were made; a random weight is made in three passes, each a new tensor."""
         ranks = {"weight": 0, "state": 0, "other": 0, "optimizer": 1, "metric": 2}
         roles = ["other" if tensor is None else tensor.role for tensor in self.variables]
-        order = sorted(range(len(roles)), key=lambda i: (ranks.get(roles[i], 0), self.graph.parameters[i]))
+        order = sorted(range(len(roles)), key=lambda i: (ranks.get(roles[i], 0), self.places[i]))
         is_random = [roles[i] == "weight" and len(self.graph.variables[i].shape) > 1 for i in range(len(roles))]
         return [(i, RANDOM_DRAFTS if is_random[i] else 0) for i in order]
 
@@ -122,15 +114,15 @@ class Names:
         if owner in ("output", "temporary"):
             op = self.graph.nodes[number].op
             return f"{op.name} ({op.kind})"
-        tensor = self.variables[number] if owner == "variable" and number < len(self.variables) else None
+        tensor = self.variables[number] if owner == "variable" else None
         return tensor.name if tensor is not None else owner
 
     def category(self, buffer: Held) -> Category:
         if buffer.owner == "variable":
-            tensor = self.variables[buffer.number] if buffer.number < len(self.variables) else None
+            tensor = self.variables[buffer.number]
             return ROLES.get(tensor.role, "other") if tensor is not None else "other"
         if buffer.owner == "argument":
-            tensor = self.arguments[buffer.number] if buffer.number < len(self.arguments) else None
+            tensor = self.arguments[buffer.number]
             return ROLES.get(tensor.role, "other") if tensor is not None else "inputs"
         if buffer.owner == "constant":
             return "other"
@@ -146,35 +138,20 @@ class Names:
 
     def layer(self, buffer: Held) -> str:
         if buffer.owner == "variable":
-            tensor = self.variables[buffer.number] if buffer.number < len(self.variables) else None
+            tensor = self.variables[buffer.number]
             return tensor.layer if tensor is not None else ""
         if buffer.owner in ("argument", "constant"):
             return ""
         return self.layers.find(self.graph.nodes[buffer.number].op.name)
 
-    def program(self, executor: Executor, total: int) -> Program:
+    def program(self, executor: Executor, total_bytes: int) -> Program:
         """What the recorded step held, as every engine tells it."""
-        schedule = []
-        for number in executor.schedule:
-            op = self.graph.nodes[number].op
-            moved = sum(array.size_bytes for array in op.inputs) + sum(array.size_bytes for array in op.outputs)
-            schedule.append(Instruction(op.name, op.kind, op.name, flops(op), moved))
-        buffers = tuple(self.buffers(executor))
-        return Program(tuple(schedule), (Allocation(0, total, "temporary"),), buffers, total)
-
-    def buffers(self, executor: Executor) -> Iterator[Buffer]:
-        start, end = executor.recorded_from, executor.moment
-        for held in executor.buffers:
-            death = end if held.death is None else held.death
-            if death > start:
-                name = self.asking(held.owner, held.number)
-                yield Buffer(
-                    name,
-                    0,
-                    held.address,
-                    held.size_bytes,
-                    max(0, held.birth - start - 1),
-                    death - start - 1,
-                    self.category(held),
-                    self.layer(held),
-                )
+        ops = (self.graph.nodes[number].op for number in executor.schedule)
+        buffers = (
+            Buffer(
+                *(self.asking(held.owner, held.number), 0, held.address, held.size_bytes, birth, death),
+                *(self.category(held), self.layer(held)),
+            )
+            for held, birth, death in executor.told()
+        )
+        return program_of((instruction(op, op.name, op.name) for op in ops), buffers, total_bytes)

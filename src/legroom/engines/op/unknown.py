@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 from legroom.engines.op.graph import COMPILED_CALL, LOOP_END, LOOP_GATE, Graph
+from legroom.engines.op.kernels import moved_bytes
 from legroom.engines.op.lists import LIST_KINDS
 from legroom.engines.op.ops import Op
 from legroom.engines.op.sharing import KNOWN
@@ -55,7 +56,7 @@ def open_bytes(trace: EagerTrace) -> int:
 def compiled_bytes(work: Graph | EagerTrace) -> int:
     """The most that goes into and comes out of one function that XLA compiles inside the step."""
     calls = (op for op in ops_of(work) if op.kind == COMPILED_CALL)
-    return max((sum(array.size_bytes for array in (*op.inputs, *op.outputs)) for op in calls), default=0)
+    return max((moved_bytes(op) for op in calls), default=0)
 
 
 def notes_of(work: Graph | EagerTrace) -> tuple[str, ...]:
