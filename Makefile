@@ -11,7 +11,7 @@ help:
 	@echo "make test            the tests (a fair sample of the long series); make test-full: all of them"
 	@echo "make lint            ruff and mypy; make format: let ruff rewrite"
 	@echo "make bench-accuracy  predictions against a real H200 and this CPU's allocator, written to docs/accuracy.md (long)"
-	@echo "make bench-host      predicted and measured RAM of data pipelines"
+	@echo "make bench-host      predicted and measured RAM of data pipelines, written to docs/accuracy-host.md"
 	@echo "make bench-speed     time and memory of an estimate, written to docs/speed.md"
 	@echo "make setup           only the environment: .venv, and the XLA compilers in theirs"
 
@@ -52,7 +52,7 @@ bench-accuracy: $(READY)
 	$(BIN)/python bench/op_accuracy.py all
 
 bench-host: $(READY)
-	$(BIN)/python bench/host.py
+	$(BIN)/python bench/host.py --write
 
 bench-bfc: $(READY)
 	$(BIN)/python bench/bfc.py

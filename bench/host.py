@@ -1,4 +1,4 @@
-"""Measured growth of RSS against the host engine's prediction. `python bench/host.py [--out FILE] [NAME…]` (about 4 min).
+"""Measured growth of RSS against the host engine's prediction. `python bench/host.py [--write] [NAME…]` (about 4 min).
 
 Every pipeline runs in a process of its own: it warms the framework up, makes its arrays, notes its RSS, builds the pipeline
 and takes one epoch of it; the growth is the highest RSS (VmHWM) less the first. The prediction is made from the description
@@ -13,7 +13,7 @@ import subprocess
 import sys
 import tempfile
 
-HERE = pathlib.Path(__file__).resolve().parent
+PAGE = pathlib.Path(__file__).resolve().parent.parent / "docs" / "accuracy-host.md"
 TOLERANCE, TOLERANCE_BYTES = 0.15, 100_000_000
 
 # Each pipeline: (code before the first RSS, code that makes `data` and, for fit, `fit` arguments). `np` and `tf` are there.
@@ -205,7 +205,7 @@ def is_right(result: dict[str, int]) -> bool:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("names", nargs="*", help="parts of the names of the pipelines to measure")
-    parser.add_argument("--out", type=pathlib.Path, help="also write the table here")
+    parser.add_argument("--write", action="store_true", help="put the table into docs/accuracy-host.md")
     asked = parser.parse_args()
     lines = ["| pipeline | measured MB | predicted MB | off | bounds MB | right |", "|---|---|---|---|---|---|"]
     for name in (*DATASETS, *FITS):
@@ -218,8 +218,9 @@ def main() -> None:
         right = "yes" if is_right(result) else "no"
         lines.append(f"| {name} | {measured / 1e6:.0f} | {size / 1e6:.0f} | {off} | {bounds} | {right} |")
         print(lines[-1], flush=True)
-    if asked.out:
-        asked.out.write_text("\n".join(lines) + "\n")
+    if asked.write:
+        head = PAGE.read_text().partition("<!-- table -->")[0]
+        PAGE.write_text(f"{head}<!-- table -->\n" + "\n".join(lines) + "\n")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Time and memory of an estimate, as a user meets them, into docs/speed.md. `make bench-speed` (about 5 min).
+"""Time and memory of an estimate, as a user meets them, into docs/speed.md. `make bench-speed` (about 10 min; `--op`: only what runs op by op).
 
 Each case is a `legroom estimate` of a script in a process of its own with an empty cache, then once more with the answer
 kept; the RSS is that of the whole process tree, sampled.
@@ -7,6 +7,7 @@ kept; the RSS is that of the whole process tree, sampled.
 import json
 import os
 import pathlib
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -18,10 +19,12 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 SCRIPT = """
 import numpy as np, keras
 model = keras.applications.{name}(weights=None, classifier_activation=None)
-model.compile(keras.optimizers.Adam(), keras.losses.SparseCategoricalCrossentropy(from_logits=True), jit_compile=True)
+model.compile(keras.optimizers.Adam(), keras.losses.SparseCategoricalCrossentropy(from_logits=True), jit_compile={compiled})
 model.fit(np.zeros(({batch}, 224, 224, 3), "float32"), np.zeros(({batch},), "int32"), batch_size={batch})
 """
 CASES = [("ResNet50", 32, []), ("ResNet50", 128, []), ("ResNet50", 32, ["--max-batch"])]
+OP_CASES = [["--gpu", "a100-40gb"], ["--gpu", "t4"], []]  # a ResNet50 that runs op by op; the last on this CPU
+TRIES = 3
 IMPORT = {"tensorflow": "import tensorflow, keras", "jax": "import keras, jax"}
 
 
@@ -52,7 +55,7 @@ def run(command: list[str], env: dict[str, str]) -> tuple[float, int, str]:
         return time.monotonic() - started, highest, out.read()
 
 
-def main() -> None:
+def compiled_table() -> str:
     lines = [
         "| backend | model | batch | asked | first time | again (answer kept) | beyond import and build | largest RSS | compiled batches |"
     ]
@@ -61,14 +64,16 @@ def main() -> None:
         for name, batch, extra in CASES:
             with tempfile.TemporaryDirectory() as folder:
                 script = pathlib.Path(folder) / "train.py"
-                script.write_text(SCRIPT.format(name=name, batch=batch))
+                script.write_text(SCRIPT.format(name=name, batch=batch, compiled=True))
                 env = os.environ | {
                     "KERAS_BACKEND": backend,
                     "LEGROOM_CACHE": folder,
                     "TF_CPP_MIN_LOG_LEVEL": "2",
                     "CUDA_VISIBLE_DEVICES": "-1",
                 }
-                built = IMPORT[backend] + SCRIPT.format(name=name, batch=batch).rpartition("model.fit")[0]
+                built = (
+                    IMPORT[backend] + SCRIPT.format(name=name, batch=batch, compiled=True).rpartition("model.fit")[0]
+                )
                 base, _, _ = run([sys.executable, "-c", built], env)
                 command = [
                     sys.executable,
@@ -99,9 +104,43 @@ def main() -> None:
             ]
             lines.append("| " + " | ".join(map(str, cells)) + " |")
             print(lines[-1], found["peak_bytes"], found["max_batch"], flush=True)
+    return "\n".join(lines)
+
+
+def op_table() -> str:
+    """A ResNet50 op by op, without the cache; the middle of a few tries, less a bare import of TensorFlow and Keras."""
+    lines = ["| model | batch | asked | in all | beyond import | largest RSS |", "|---|---|---|---|---|---|"]
+    env = os.environ | {"KERAS_BACKEND": "tensorflow", "TF_CPP_MIN_LOG_LEVEL": "2", "CUDA_VISIBLE_DEVICES": "-1"}
+    base = statistics.median(run([sys.executable, "-c", IMPORT["tensorflow"]], env)[0] for _ in range(TRIES))
+    for extra in OP_CASES:
+        tries = []
+        for _ in range(TRIES):
+            with tempfile.TemporaryDirectory() as folder:
+                script = pathlib.Path(folder) / "train.py"
+                script.write_text(SCRIPT.format(name="ResNet50", batch=32, compiled=False))
+                command = [sys.executable, "-m", "legroom", "estimate", str(script), *extra]
+                tries.append(run(command, env | {"LEGROOM_CACHE": folder})[:2])
+        seconds = [taken for taken, _ in tries]
+        taken, rss = statistics.median(seconds), max(rss for _, rss in tries)
+        spread = f"{taken:.1f} s ({min(seconds):.1f}–{max(seconds):.1f})"
+        asked = " ".join(extra) or "this CPU"
+        lines.append(f"| ResNet50 | 32 | {asked} | {spread} | {taken - base:.1f} s | {rss / 2**30:.2f} GiB |")
+        print(lines[-1], flush=True)
+    return "\n".join(lines)
+
+
+def write(marker: str, table: str) -> None:
+    """Puts a table after its marker, up to the next one."""
     page = ROOT / "docs" / "speed.md"
-    head = page.read_text().partition("<!-- table -->")[0] if page.exists() else "# Speed\n\n"
-    page.write_text(head + "<!-- table -->\n" + "\n".join(lines) + "\n")
+    before, _, after = page.read_text().partition(marker)
+    rest = after.partition("<!--")
+    page.write_text(f"{before}{marker}\n{table}\n" + (f"\n{rest[1]}{rest[2]}" if rest[1] else ""))
+
+
+def main() -> None:
+    if "--op" not in sys.argv:
+        write("<!-- table -->", compiled_table())
+    write("<!-- op by op -->", op_table())
 
 
 if __name__ == "__main__":

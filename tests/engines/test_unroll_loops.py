@@ -99,30 +99,23 @@ def test_a_loop_whose_turns_depend_on_data_may_make_a_hundred_times_as_much():
     assert graph.undecided_bytes >= 100 * 7 * 4
 
 
-def test_a_loop_holds_the_lists_that_it_fills_until_it_ends():
+def gradient_of_sines(x):
     import tensorflow as tf
 
-    def function(x):
-        with tf.GradientTape() as tape:
-            tape.watch(x)
-            y = sines(x, turns=3)
-        return tape.gradient(y, x)
+    with tf.GradientTape() as tape:
+        tape.watch(x)
+        y = sines(x, turns=3)
+    return tape.gradient(y, x)
 
-    graph = laid_out(function, (7, 3))
+
+def test_a_loop_holds_the_lists_that_it_fills_until_it_ends():
+    graph = laid_out(gradient_of_sines, (7, 3))
     saved = {node.inputs[0] for node in nodes(graph, "Sin")}
     assert saved <= set(nodes(graph, "Exit")[0].inputs)
 
 
 def test_the_gradient_of_a_loop_reads_what_the_loop_saved():
-    import tensorflow as tf
-
-    def function(x):
-        with tf.GradientTape() as tape:
-            tape.watch(x)
-            y = sines(x, turns=3)
-        return tape.gradient(y, x)
-
-    graph = laid_out(function, (7, 3))
+    graph = laid_out(gradient_of_sines, (7, 3))
     saved = [node.inputs[0] for node in nodes(graph, "Sin")]
     used = [node.inputs[0] for node in nodes(graph, "Cos")]
     assert used == saved[::-1]
