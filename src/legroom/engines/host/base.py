@@ -57,7 +57,7 @@ def base_holdings(process: Process) -> list[Holding]:
         name = {"tensorflow": "TensorFlow", "jax": "JAX"}[process.framework]
         found = [Holding(f"{name} and Keras", IMPORTED[process.framework], "the libraries, imported", "kept")]
     else:
-        why = "resident when fit() was reached: libraries, arrays, datasets, the model as it was then"
+        why = "resident when the first step was reached: libraries, arrays, datasets, the model as it was then"
         found = [Holding("the process so far", exactly(process.current_rss_bytes), why, "kept")]
     step = FIRST_STEP[key] + PER_LAYER[key] * process.layers
     why = f"graphs, kernels and compiled programs of a step with {process.layers} layers"
