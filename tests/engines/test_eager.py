@@ -334,3 +334,14 @@ def test_what_an_earlier_step_left_behind_is_not_counted() -> None:
     assert {resident.role for resident in trace.residents.values()} == {"batch", "constant"}
     assert len(trace.residents) == 2
     assert trace.kept == ()
+
+
+def test_looking_at_the_stack_keeps_no_tensor_alive() -> None:
+    """A layer's `outputs = outputs + bias` lets go of the product before the activation runs, and so must the recording."""
+    model = two_layers()
+    x = fake_batch(X)
+    events = record(lambda: model(x, training=True)).events
+    product = next(event.outputs[0] for event in events if isinstance(event, Ran) and event.op.kind == "MatMul")
+    let_go = next(i for i, event in enumerate(events) if isinstance(event, Dropped) and event.tensor == product)
+    activation = next(i for i, event in enumerate(events) if isinstance(event, Ran) and event.op.kind == "Relu")
+    assert let_go < activation

@@ -97,7 +97,7 @@ def require_target(target: str) -> None:
 
 def serve(captured: Any, requests: TextIO, answers: TextIO, folder: Path) -> None:
     """Answer questions about the captured step until nobody asks any more."""
-    source = LocalSource(captured)
+    source = LocalSource(captured, is_script=True)
     reply(answers, {"step": step_to_json(source.step)})
     for line in requests:
         request = json.loads(line)

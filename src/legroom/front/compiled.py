@@ -30,8 +30,8 @@ class Compiled:
     def close(self) -> None:
         self.oracle.close()
 
-    def at(self, batch: int | None) -> Estimate:
-        """The estimate at that batch size."""
+    def at(self, batch: int | None, beside_bytes: int = 0) -> Estimate:
+        """The estimate at that batch size. What lies beside it changes nothing of what XLA plans."""
         started = time.monotonic()
         step, program, cached = self.program_at(batch)
         target = Target(

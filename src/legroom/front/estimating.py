@@ -7,11 +7,12 @@ from legroom.engines.host.observe import Observed
 from legroom.engines.xla.client import LIMIT_SECONDS
 from legroom.errors import InputError
 from legroom.front.compiled import Compiled
-from legroom.front.hosting import host_of
+from legroom.front.hosting import at_batch, data_on, host_of
 from legroom.front.max_batch import find_max_batch
 from legroom.front.simulated import Simulated
 from legroom.front.source import LocalSource, Say, StepSource, be_silent
 from legroom.front.target import Card, choose_card, require_gpu
+from legroom.memory.data import with_data
 from legroom.records import Estimate, Step
 
 LARGEST_BATCH = 2**31 - 1
@@ -48,8 +49,12 @@ class Estimator:
         """The estimate at that batch size; None stands for the one that was captured."""
         if self.observed is None:  # before the step is traced and its variables made
             self.observed = self.source.observe()
-        found = self.answers.at(require_batch(self.source.step.batch if batch is None else batch))
-        return replace(found, host=host_of(self.source.step, self.observed, found))
+        step = self.source.step
+        asked = require_batch(step.batch if batch is None else batch)
+        observed = at_batch(self.observed, step, asked)
+        data = data_on(self.answers.card, step, observed)
+        found = self.answers.at(asked, sum(item.size_bytes for item in data))
+        return replace(with_data(found, data), host=host_of(step, observed, found))
 
 
 def engine_for(step: Step, card: Card, engine: EngineName) -> Literal["xla", "op"]:

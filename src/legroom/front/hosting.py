@@ -1,9 +1,15 @@
 """The host's half of an estimate: RAM of the training process, beside what its step takes of the device."""
 
-from legroom.engines.host.assemble import host_estimate
+from dataclasses import replace
+
+from legroom.engines.host.assemble import host_estimate, machine_of
 from legroom.engines.host.base import Process
+from legroom.engines.host.limits import read_limits
 from legroom.engines.host.observe import Observed
-from legroom.front.target import gpu_of_this_machine
+from legroom.engines.host.on_device import on_device
+from legroom.engines.host.resize import resized
+from legroom.front.target import Card, gpu_of_this_machine
+from legroom.memory.data import DeviceData
 from legroom.records import Estimate, HostEstimate, Step
 
 
@@ -21,6 +27,20 @@ def host_of(step: Step, observed: Observed, estimate: Estimate) -> HostEstimate:
         gpu=not estimate.on_cpu,
     )
     return host_estimate(observed.data, process)
+
+
+def at_batch(observed: Observed, step: Step, batch: int | None) -> Observed:
+    """What was observed, as it would be with batches of another size."""
+    if batch is None or not step.batch or batch == step.batch:
+        return observed
+    return replace(observed, data=resized(observed.data, batch / step.batch))
+
+
+def data_on(card: Card, step: Step, observed: Observed) -> list[DeviceData]:
+    """What of the data lies in the card's memory, or in the CPU's allocator, while the step runs."""
+    machine = machine_of(read_limits(), card.cores) if card.is_cpu else None
+    found = on_device(observed.data, step.framework, machine)
+    return [DeviceData(item.name, item.bytes.low, item.bytes.size, item.bytes.high, item.why) for item in found]
 
 
 def has_room(estimate: Estimate, gpu: str | None) -> bool:

@@ -81,14 +81,14 @@ class Simulated:
     def close(self) -> None:
         self.kept.clear()
 
-    def at(self, batch: int | None) -> Estimate:
-        """The estimate at that batch size."""
+    def at(self, batch: int | None, beside_bytes: int = 0) -> Estimate:
+        """The estimate at that batch size, where so many bytes of the pool are taken by others."""
         started = time.monotonic()
         known = self.source.fingerprint(batch)
-        card = [asdict(self.device()), self.card.label, self.usable_bytes, self.card.growth]
+        card = [asdict(self.device()), self.card.label, self.usable_bytes, self.card.growth, beside_bytes]
         key = None if known is None else cache.key_of("op", known, self.source.step.execution, card)
         kept = None if key is None else cache.read(key)
-        answer = self.answer_at(batch) if kept is None else answer_from(kept)
+        answer = self.answer_at(batch, beside_bytes) if kept is None else answer_from(kept)
         if key is not None and kept is None:
             cache.write(key, answer.as_dict())
         bounds = bounds_of(
@@ -112,12 +112,13 @@ class Simulated:
     def usable_bytes(self) -> int:
         return self.card.usable_bytes("tensorflow")
 
-    def answer_at(self, batch: int | None) -> Answer:
+    def answer_at(self, batch: int | None, beside_bytes: int) -> Answer:
         lowered = self.lowered_at(batch)
         self.say(f"simulating the step at batch {batch}")
         outcome = self.simulate(lowered, None)
-        is_tight = 2 * max(outcome.peaks) > self.usable_bytes  # else no tear could matter
-        shortage = self.simulate(lowered, self.usable_bytes).failure if is_tight else None
+        room = max(1, self.usable_bytes - beside_bytes)
+        is_tight = 2 * max(outcome.peaks) > room  # else no tear could matter
+        shortage = self.simulate(lowered, room).failure if is_tight else None
         work = lowered.work
         undecided = work.undecided_bytes if isinstance(work, Graph) else 0
         sizes = (unknown_bytes(work), compiled_bytes(work), undecided)

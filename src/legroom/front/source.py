@@ -49,8 +49,9 @@ class StepSource(Protocol):
 class LocalSource:
     """A step of this process: `legroom.estimate(model, batch)`."""
 
-    def __init__(self, captured: Any) -> None:
+    def __init__(self, captured: Any, *, is_script: bool = False) -> None:
         self.captured = captured
+        self.is_script = is_script
         self.step: Step = captured.step
         self.observed: Observed | None = None
 
@@ -75,7 +76,7 @@ class LocalSource:
         from legroom.engines.host.observe import observe
 
         if self.observed is None:
-            self.observed = observe(self.captured)
+            self.observed = observe(self.captured, is_script=self.is_script)
         return self.observed
 
     def resized(self, batch: int | None) -> Any:

@@ -21,8 +21,14 @@ COLOURS = {
     "other": "white",
     "fragmentation": "bright_black",
     "resident": "bright_green",
+    "data": "bright_cyan",
 }
-SAID = {"other": "constants, metrics", "resident": "beside the program", "optimizer": "optimizer state"}
+SAID = {
+    "data": "data kept on the device",
+    "other": "constants, metrics",
+    "resident": "beside the program",
+    "optimizer": "optimizer state",
+}
 
 
 def estimate_text(estimate: Estimate) -> RenderableType:

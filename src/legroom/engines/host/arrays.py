@@ -5,8 +5,10 @@ copy that is let go at the first batch, and of a converted one if its floats are
 by parallel calls and prefetched. On JAX batches are sliced from the array itself, and two more are sent ahead.
 """
 
+from dataclasses import replace
+
 from legroom.engines.host.holdings import FIRST_RUN_BYTES, PREFETCH_AUTOTUNED, Holding
-from legroom.engines.host.span import Span, exactly
+from legroom.engines.host.span import NOTHING, Span, exactly
 from legroom.engines.host.stages import ArrayFacts, Data
 from legroom.records import Framework
 
@@ -22,10 +24,12 @@ def own_arrays(arrays: tuple[ArrayFacts, ...], name: str) -> list[Holding]:
     mapped = sum(facts.size_bytes for facts in arrays if facts.kind == "memmap")
     found = []
     if plain:
-        found.append(Holding(name, exactly(plain), "the script's own arrays, alive while it trains", "own"))
+        found.append(
+            Holding(name, exactly(plain), "the script's own arrays, alive while it trains", "own", pooled=NOTHING)
+        )
     if mapped:
         why = "pages of the mapped file that were read: counted as resident, given back when memory is short"
-        found.append(Holding(f"{name} (mapped)", Span(0, mapped, mapped), why, "kept"))
+        found.append(Holding(f"{name} (mapped)", Span(0, mapped, mapped), why, "kept", pooled=NOTHING))
     return found
 
 
@@ -33,7 +37,7 @@ def array_holdings(data: Data, framework: Framework, cores: int) -> list[Holding
     """What `fit(arrays)` adds on its way to the batches."""
     share = 1.0 - (0.0 if data.validation is not None else data.validation_split)
     found = copies(data.arrays, framework, share, "training arrays")
-    found.append(Holding("fit's first run", FIRST_RUN_BYTES, "threads, arenas and graphs", "kept"))
+    found.append(Holding("fit's first run", FIRST_RUN_BYTES, "threads, arenas and graphs", "kept", pooled=NOTHING))
     if share < 1.0:
         found += [late(item) for item in copies(data.arrays, framework, 1.0 - share, "validation arrays")]
     if framework == "jax":
@@ -43,7 +47,7 @@ def array_holdings(data: Data, framework: Framework, cores: int) -> list[Holding
     low, size, high = PREFETCH_AUTOTUNED
     batches = data.batch.times(1 + low, cores + size + 1, cores + high + 1)
     why = f"{cores} gathered at once (AUTOTUNE: the number of cores), prefetched, and in the step"
-    found.append(Holding("batches under way", batches, why))
+    found.append(Holding("batches under way", batches, why, pooled=batches.over(data.batch)))
     return found
 
 
@@ -72,12 +76,14 @@ def copies(arrays: tuple[ArrayFacts, ...], framework: Framework, share: float, n
 
 def late(item: Holding) -> Holding:
     """Validation is set up after an epoch: all it takes comes on top of the running training, not of its start."""
-    return Holding(item.name, item.bytes, item.why, item.phase if item.phase in ("own", "made") else "running")
+    return replace(item, phase=item.phase if item.phase in ("own", "made") else "running")
 
 
 def generator_holdings(data: Data, framework: Framework) -> list[Holding]:
     """Python generators and loaders: the array yielded, its tensor, two that Keras keeps, and what the step has."""
-    found = [Holding("first batches", data.batch * PEEKED_BATCHES, "Keras reads two and keeps them", "kept")]
+    found = [
+        Holding("first batches", data.batch * PEEKED_BATCHES, "Keras reads two and keeps them", "kept", pooled=NOTHING)
+    ]
     return found + consumed(data, framework)
 
 
@@ -88,7 +94,8 @@ def consumed(data: Data, framework: Framework) -> list[Holding]:
     else:
         _, size, high = PREFETCH_AUTOTUNED
         batches = data.batch.times(2, 2 + size, 2 + high)
-    return [Holding("batches under way", batches, "made by Python, turned into tensors, held by the step")]
+    why = "made by Python, turned into tensors, held by the step"
+    return [Holding("batches under way", batches, why, pooled=batches.over(data.batch * 2))]
 
 
 def dataset_holdings(data: Data, framework: Framework) -> tuple[list[Holding], tuple[str, ...]]:
@@ -102,13 +109,14 @@ def dataset_holdings(data: Data, framework: Framework) -> tuple[list[Holding], t
             "queue of batches",
             data.batch.times(min(data.workers, limit), queued, queued + 1),
             f"max_queue_size {data.queue} and {data.workers} workers, one batch each",
+            pooled=NOTHING,
         ),
         *consumed(data, framework),
     ]
     if not data.multiprocessing:
         return found, ()
     why = f"{data.workers} worker processes beside this one: their own batch and what they write to"
-    found.append(Holding("worker processes", (WORKER_BYTES + data.batch) * data.workers, why))
+    found.append(Holding("worker processes", (WORKER_BYTES + data.batch) * data.workers, why, pooled=NOTHING))
     note = (
         "use_multiprocessing: the workers share this process's memory only until they write to it; Python's reference counts "
         "are writes, so lists of Python objects get copied."

@@ -1,6 +1,7 @@
 """The host's half of an estimate: from the description of a training's data to a HostEstimate. Nothing here needs a framework."""
 
 import os
+from dataclasses import replace
 
 from legroom.engines.host.arrays import (
     CONSUMED,
@@ -28,8 +29,7 @@ def host_estimate(data: Data, process: Process, limits: Limits | None = None) ->
     """What the training process will take of RAM at its fullest, and the limit that holds for it."""
     limits = limits or read_limits()
     limit = limits.tightest
-    cores = process.cores or usable_cores()
-    machine = Machine(cores, limit.limit_bytes, max(1, limit.limit_bytes // 2))
+    machine = machine_of(limits, process.cores or usable_cores())
     data_parts, notes = data_holdings(data, process.framework, machine)
     holdings = [*base_holdings(process), *data_parts]
     if process.current_rss_bytes is not None:
@@ -47,6 +47,11 @@ def host_estimate(data: Data, process: Process, limits: Limits | None = None) ->
         parts=parts,
         notes=tuple(dict.fromkeys((*data.notes, *notes, *limits.notes))),
     )
+
+
+def machine_of(limits: Limits, cores: int) -> Machine:
+    limit_bytes = limits.tightest.limit_bytes
+    return Machine(cores, limit_bytes, max(1, limit_bytes // 2))
 
 
 def growth_of(data: Data, framework: Framework, machine: Machine) -> Span:
@@ -72,7 +77,7 @@ def data_holdings(data: Data, framework: Framework, machine: Machine) -> tuple[l
             found += more
     if data.validation is not None:
         more, later = data_holdings(data.validation, framework, machine)
-        found += [late(Holding(f"validation: {item.name}", item.bytes, item.why, item.phase)) for item in more]
+        found += [late(replace(item, name=f"validation: {item.name}")) for item in more]
         notes = (*notes, *data.validation.notes, *later)
     return [item for item in found if item.bytes.high], notes
 

@@ -12,7 +12,7 @@ from legroom.capture.keras_fit import is_array_tree, is_dataset
 from legroom.engines.host.elements import size_of_spec
 from legroom.engines.host.span import NOTHING, Span, exactly
 from legroom.engines.host.stages import ArrayFacts, Data, Pipeline, Stage
-from legroom.engines.host.tfdata import read_pipeline
+from legroom.engines.host.tfdata import ON_HOST, read_pipeline
 from legroom.errors import InputError
 
 UNKNOWN_BATCH = Span(0, 0, 0)
@@ -24,6 +24,7 @@ def describe(x: Any, y: Any = None, *, may_sample: bool = False, beside: Any = N
     validation = fit.get("validation_data")
     if validation is not None:
         data = with_validation(data, validation, fit, may_sample)
+    data = with_changes(data, epochs=fit.get("epochs"))
     return with_changes(data, kept_arrays=tuple(facts_of(beside))) if beside is not None else data
 
 
@@ -119,7 +120,8 @@ def facts_of_array(value: Any) -> ArrayFacts | None:
         kind = "list"  # pandas and the like: made into an array first
     elif is_mapped(value):
         kind = "memmap"
-    return ArrayFacts(kind, count * width, count * standard, sizes[0] if sizes else 1)
+    on_host = name in (*ON_HOST, "object", "bytes") or name.startswith("str")
+    return ArrayFacts(kind, count * width, count * standard, sizes[0] if sizes else 1, on_host)
 
 
 def is_mapped(array: Any) -> bool:

@@ -27,7 +27,8 @@ class Machine:
 @dataclass(frozen=True, slots=True)
 class Holding:
     """Something in RAM: the script's `own`, `made` with a dataset, `kept` from training's start on, at its `start` only, or
-    while it is `running`; `lasting` if it outlives the iterator that filled it.
+    while it is `running`; `lasting` if it outlives the iterator that filled it. `pooled` is what of it lies in the allocator
+    of TensorFlow's CPU device, the batch in the step apart: all of it, unless it says otherwise.
     """
 
     name: str
@@ -35,6 +36,7 @@ class Holding:
     why: str
     phase: Phase = "running"
     lasting: bool = False
+    pooled: Span | None = None
 
 
 @dataclass(frozen=True, slots=True)

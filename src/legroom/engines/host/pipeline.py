@@ -44,10 +44,11 @@ def pipeline_holdings(pipeline: Pipeline, machine: Machine, consumer: tuple[floa
     low, size, high = consumer
     parts.append(
         Holding(
-            "the consumer's batch", element_of(last).times(low, size, high), "held by the step while the next comes"
+            *("the consumer's batch", element_of(last).times(low, size, high), "held by the step while the next comes"),
+            pooled=element_of(last).times(max(0, low - 1), max(0, size - 1), max(0, high - 1)),
         )
     )
-    parts.append(Holding("tf.data's first run", FIRST_RUN_BYTES, "threads, arenas and graphs", "kept"))
+    parts.append(Holding("tf.data's first run", FIRST_RUN_BYTES, "threads, arenas and graphs", "kept", pooled=NOTHING))
     parts.extend(left_of_copies(pipeline, parts))
     return Held(tuple(part for part in parts if part.bytes.high), notes=held.notes)
 
@@ -86,7 +87,7 @@ def hold_one(stage: Stage, work: Span, pipeline: Pipeline, machine: Machine) -> 
             return Held(work=element * 2)  # the array that Python yields and the tensor made from it
         case "files":
             name, why = f"{stage.name}: read buffers", "what is read from a file at once"
-            return Held((Holding(name, exactly(READ_BUFFER_BYTES).times(1, 1, 8), why),), element)
+            return Held((Holding(name, exactly(READ_BUFFER_BYTES).times(1, 1, 8), why, pooled=NOTHING),), element)
         case "shuffle" | "cache":
             return Held((hold_elements(stage, machine),), work.at_least(element), lacking(stage))
         case "prefetch":

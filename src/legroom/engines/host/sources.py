@@ -8,7 +8,7 @@ the place stays resident. An array that a function closes over is written into i
 from collections.abc import Iterator
 
 from legroom.engines.host.holdings import Held, Holding, element_of
-from legroom.engines.host.span import Span, exactly
+from legroom.engines.host.span import NOTHING, Span, exactly
 from legroom.engines.host.stages import Pipeline, Stage
 
 CONSTANT_KEPT, CONSTANT_START = (4.0, 6.0, 8.0), (2.0, 9.0, 10.0)  # a captured array inside a function's graph
@@ -49,7 +49,7 @@ def left_of_copies(pipeline: Pipeline, parts: list[Holding]) -> tuple[Holding, .
     running = sum(part.bytes.size for part in parts if part.phase == "running")
     left = max(size, min(region, int(POOL_SPREAD * running))) - running
     why = "the place of the copy made at the start: freed, but still resident in TensorFlow's pool"
-    return (Holding("left of the copy", Span(0, max(0, left), region), why),)
+    return (Holding("left of the copy", Span(0, max(0, left), region), why, pooled=NOTHING),)
 
 
 def hold_source(stage: Stage, pipeline: Pipeline) -> Held:
@@ -69,6 +69,6 @@ def constants(stage: Stage) -> tuple[Holding, ...]:
     size = exactly(stage.constant_bytes)
     why = "an array used inside the function is written into its graph, which is copied many times: pass it as a tensor"
     return (
-        Holding(f"{stage.name}: captured arrays", size.times(*CONSTANT_KEPT), why, "made"),
+        Holding(f"{stage.name}: captured arrays", size.times(*CONSTANT_KEPT), why, "made", pooled=size),
         Holding(f"{stage.name}: captured arrays, copied", size.times(*CONSTANT_START), why, "start"),
     )

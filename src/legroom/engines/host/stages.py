@@ -19,7 +19,8 @@ class Stage:
     interleave, size of a window. `parallel` is None where the stage works in its caller's thread. `work` is what one call
     of its function holds at its fullest, inputs and outputs included. `most` bounds an unknown cardinality, `whole` all the
     elements together, `aliased_bytes` is what of an element is a view of a source,
-    `given` that a source was given tensors that the script keeps.
+    `given` that a source was given tensors that the script keeps, `device_bytes` what of a source's tensors TensorFlow puts
+    on the device that it trains on.
     """
 
     kind: str
@@ -33,6 +34,7 @@ class Stage:
     block: int = 1
     kept_bytes: int = 0
     given: bool = False
+    device_bytes: int = 0
     aliased_bytes: int = 0
     constant_bytes: int = 0
     work: Span | None = None
@@ -55,17 +57,23 @@ class Pipeline:
 
 @dataclass(frozen=True, slots=True)
 class ArrayFacts:
-    """An array given to `fit`: its bytes, and its bytes once Keras has made its floats the default ones."""
+    """An array given to `fit`: its bytes, its bytes once Keras has made its floats the default ones, and whether TensorFlow
+    keeps it on the host (int32 and strings) when it makes a tensor of it.
+    """
 
     kind: ArrayKind
     size_bytes: int
     standard_bytes: int
     rows: int
+    on_host: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Data:
-    """Everything that `fit` was given, described: what is asked of the host, without the data itself."""
+    """Everything that `fit` was given, described: what is asked of the host, without the data itself.
+
+    `tensors` are those that the script holds beside what is trained on. `epochs` is None where nobody knows.
+    """
 
     kind: DataKind
     pipeline: Pipeline | None = None
@@ -79,6 +87,8 @@ class Data:
     validation_split: float = 0.0
     validation: "Data | None" = None
     kept_arrays: tuple[ArrayFacts, ...] = ()
+    tensors: tuple[ArrayFacts, ...] = ()
+    epochs: int | None = None
     notes: tuple[str, ...] = ()
 
     def as_dict(self) -> dict[str, Any]:
@@ -115,6 +125,7 @@ def data_from(value: dict[str, Any]) -> Data:
             "batch": Span(**value["batch"]),
             "arrays": tuple(ArrayFacts(**item) for item in value.get("arrays", ())),
             "kept_arrays": tuple(ArrayFacts(**item) for item in value.get("kept_arrays", ())),
+            "tensors": tuple(ArrayFacts(**item) for item in value.get("tensors", ())),
             "notes": tuple(value.get("notes", ())),
         }
     )

@@ -22,6 +22,7 @@ from legroom.engines.host.span import Span, exactly
 from legroom.engines.host.stages import INFINITE, Pipeline, Stage
 
 TESTED = "TensorFlow 2.21"
+ON_HOST = ("int32", "string")  # what an eager tensor keeps in host memory wherever it is made
 ALIGNMENT = 64  # of TensorFlow's tensors: slices at multiples of it are views, others copies
 
 
@@ -245,11 +246,19 @@ def with_tensors(stage: Stage, dataset: Any, slices: bool) -> Stage:
     rows = max(1, (stage.cardinality or 1) if slices else 1)
     aliased = sum(size // rows for size in sizes if size // rows % ALIGNMENT == 0)
     given = bool(sizes) and all(count > own_references() for count in map(sys.getrefcount, tensors))
-    return replace(stage, kept_bytes=sum(sizes), aliased_bytes=aliased, given=given)
+    device = sum(size for size, item in zip(sizes, tensors, strict=True) if item.dtype.name not in ON_HOST)
+    return replace(stage, kept_bytes=sum(sizes), aliased_bytes=aliased, given=given, device_bytes=device)
 
 
 def tensors_of(dataset: Any) -> list[Any]:
     return [item for item in getattr(dataset, "_tensors", ()) if hasattr(item, "dtype") and item.shape.rank is not None]
+
+
+def source_tensors(dataset: Any) -> list[Any]:
+    """The tensors behind a dataset's sources."""
+    inside = getattr(dataset, "_impl", None) or getattr(dataset, "_dataset", None)
+    befores = [inside] if hasattr(inside, "element_spec") else inputs_of(dataset)
+    return [*tensors_of(dataset), *(tensor for before in befores for tensor in source_tensors(before))]
 
 
 def own_references() -> int:

@@ -19,6 +19,8 @@ from legroom.engines.op.ops import Op
 from legroom.engines.op.planned import Plan, Planned
 from legroom.engines.op.sharing import COPY_ON_READ
 
+SPREAD = 0.7  # of a kernel's time from run to run, as a power of two
+
 
 @dataclass(slots=True)
 class _Thread:
@@ -142,7 +144,7 @@ class Executor(Ledger):
         self.order += 1
         seconds = self.plans[node].seconds
         if self.random is not None:
-            seconds *= 2 ** self.random.uniform(-1.5, 1.5)
+            seconds *= 2 ** self.random.uniform(-SPREAD, SPREAD)
         heappush(heap, (now + seconds, self.order, i))
 
     def begin(self, number: int) -> None:

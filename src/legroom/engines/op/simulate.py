@@ -11,8 +11,8 @@ from legroom.engines.layer_names import LayerNames
 from legroom.engines.op.bfc import Bfc
 from legroom.engines.op.executor import Executor
 from legroom.engines.op.graph import Graph
-from legroom.engines.op.kernels import flops, moved_bytes
 from legroom.engines.op.ledger import RANDOM_DRAFTS, Held, tell_second_step
+from legroom.engines.op.op_counts import flops, moved_bytes
 from legroom.engines.op.ops import Op
 from legroom.engines.op.planned import Kernels, Planned
 from legroom.records.program import Allocation, Buffer, Category, Instruction, Program

@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 
 from legroom.engines.op.graph import COMPILED_CALL, LOOP_END, LOOP_GATE, Graph
-from legroom.engines.op.kernels import moved_bytes
 from legroom.engines.op.lists import LIST_KINDS
+from legroom.engines.op.op_counts import moved_bytes
 from legroom.engines.op.ops import Op
 from legroom.engines.op.sharing import KNOWN
 from legroom.engines.op.signature import UP_TO_INPUT

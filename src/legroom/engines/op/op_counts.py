@@ -1,0 +1,51 @@
+"""How much work an op is: its multiplications and additions, and the bytes that it moves."""
+
+from collections.abc import Callable
+from math import prod
+
+from legroom.engines.op.ops import Op
+
+PRODUCTS = ("MatMul", "BatchMatMul", "BatchMatMulV2", "BatchMatMulV3", "_FusedMatMul", "Einsum")
+FORWARD = ("Conv2D", "_FusedConv2D", "Conv3D", "DepthwiseConv2dNative")
+IMAGE_GRADIENTS = ("Conv2DBackpropInput", "Conv3DBackpropInputV2", "DepthwiseConv2dNativeBackpropInput")
+FILTER_GRADIENTS = ("Conv2DBackpropFilter", "Conv3DBackpropFilterV2", "DepthwiseConv2dNativeBackpropFilter")
+
+
+def moved_bytes(op: Op) -> int:
+    """All that goes in and comes out."""
+    return sum(array.size_bytes for array in (*op.inputs, *op.outputs))
+
+
+def flops(op: Op) -> int:
+    """Multiplications and additions of the ops that take nearly all the time; the others are counted by their bytes."""
+    count = COUNTED.get(op.kind)
+    return count(op) if count else 0
+
+
+def _product(op: Op) -> int:
+    """Every element of both operands meets its partners: √(left · right · result) for matrices, and for batches of them."""
+    if len(op.inputs) < 2 or not op.outputs:
+        return 0
+    left, right, result = (prod(array.shape) for array in (op.inputs[0], op.inputs[1], op.outputs[0]))
+    batch = prod(op.outputs[0].shape[:-2]) if op.kind.startswith("BatchMatMul") else 1
+    return 2 * int((left * right * result / max(1, batch)) ** 0.5)
+
+
+def _convolution(image: int, weights: int, result: int) -> Callable[[Op], int]:
+    """A convolution by the positions of its arrays among inputs and outputs (-1: the first output)."""
+
+    def count(op: Op) -> int:
+        arrays = [op.outputs[0] if position < 0 else op.inputs[position] for position in (image, weights, result)]
+        kernel, pixels = arrays[1], arrays[2]
+        channels = kernel.shape[-1] if kernel.shape else 1
+        return 2 * prod(kernel.shape) * prod(pixels.shape) // max(1, channels)
+
+    return count
+
+
+COUNTED: dict[str, Callable[[Op], int]] = {
+    **dict.fromkeys(PRODUCTS, _product),
+    **dict.fromkeys(FORWARD, _convolution(0, 1, -1)),
+    **dict.fromkeys(IMAGE_GRADIENTS, _convolution(-1, 1, 2)),
+    **dict.fromkeys(FILTER_GRADIENTS, _convolution(0, -1, 2)),
+}
