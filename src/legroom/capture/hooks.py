@@ -23,6 +23,7 @@ from typing import Any, NoReturn, Protocol
 from legroom.capture.eager_loop import capture_tape
 from legroom.capture.keras_fit import KerasStep, capture_fit
 from legroom.capture.limited import is_rehearsal
+from legroom.capture.placement import watch_placement
 from legroom.capture.stack import user_line
 from legroom.capture.tf_step import FunctionStep, capture_call
 from legroom.errors import LegroomError, MissingError
@@ -203,6 +204,7 @@ def watch_tensorflow(tf: Any, listener: Holding) -> None:
 
     with suppress(RuntimeError):  # already initialised: then CUDA_VISIBLE_DEVICES has kept it off them
         tf.config.set_visible_devices([], "GPU")
+    watch_placement()
     call = Function.__call__
     busy = threading.local()
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from legroom.capture.batch import DEFAULT_BATCH
 from legroom.capture.keras_fit import is_array_tree, is_dataset
+from legroom.capture.placement import is_kept_on_cpu
 from legroom.engines.host.elements import size_of_spec
 from legroom.engines.host.span import NOTHING, Span, exactly
 from legroom.engines.host.stages import ArrayFacts, Data, Pipeline, Stage
@@ -120,7 +121,7 @@ def facts_of_array(value: Any) -> ArrayFacts | None:
         kind = "list"  # pandas and the like: made into an array first
     elif is_mapped(value):
         kind = "memmap"
-    on_host = name in (*ON_HOST, "object", "bytes") or name.startswith("str")
+    on_host = name in (*ON_HOST, "object", "bytes") or name.startswith("str") or is_kept_on_cpu(value)
     return ArrayFacts(kind, count * width, count * standard, sizes[0] if sizes else 1, on_host)
 
 

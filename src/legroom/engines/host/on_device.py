@@ -19,8 +19,11 @@ def on_device(data: Data, framework: Framework, machine: Machine | None) -> list
     """The data in the device's memory; `machine` is the host where that is the device too."""
     if framework != "tensorflow":
         return []
-    found = [tensors_of(data.tensors, "tensors of the script's own", "alive while it trains")]
-    found += sent(data) if machine is None else pooled(data, machine)
+    if machine is not None:
+        found = pooled(data, machine)
+    else:
+        own = tuple(facts for facts in data.tensors if not facts.on_host)
+        found = [tensors_of(own, "tensors of the script's own", "alive while it trains"), *sent(data)]
     return [item for item in found if item.bytes.high]
 
 
@@ -28,7 +31,8 @@ def sent(data: Data) -> list[Holding]:
     """What TensorFlow sends to a GPU when it makes tensors of arrays."""
     share = 1.0 - (0.0 if data.validation is not None else data.validation_split)
     why = "TensorFlow puts the whole arrays on the GPU, for as long as fit() runs"
-    found = [tensors_of(data.arrays, "arrays given to fit()", why, 1.0 if validates_again(data) else share)]
+    arrays = tuple(facts for facts in data.arrays if not facts.on_host)
+    found = [tensors_of(arrays, "arrays given to fit()", why, 1.0 if validates_again(data) else share)]
     if data.pipeline is not None:
         for stage in stages_of(data.pipeline.stage):
             found.append(Holding(stage.name, exactly(stage.device_bytes), "the whole tensors behind the dataset"))
@@ -47,7 +51,7 @@ def pooled(data: Data, machine: Machine) -> list[Holding]:
     found, _ = data_holdings(data, "tensorflow", machine)
     tensors = tuple(facts for facts in data.arrays if facts.kind == "tensor")
     return [
-        tensors_of(tensors, "tensors given to fit()", "the script's own"),
+        tensors_of((*data.tensors, *tensors), "tensors of the script's own", "alive while it trains"),
         *(
             Holding(item.name, item.bytes if item.pooled is None else item.pooled, item.why, item.phase)
             for item in found
@@ -57,5 +61,5 @@ def pooled(data: Data, machine: Machine) -> list[Holding]:
 
 
 def tensors_of(arrays: tuple[ArrayFacts, ...], name: str, why: str, share: float = 1.0) -> Holding:
-    size = sum(int(facts.standard_bytes * share) for facts in arrays if not facts.on_host)
+    size = sum(int(facts.standard_bytes * share) for facts in arrays)
     return Holding(name, exactly(size), why)

@@ -12,6 +12,7 @@ from dataclasses import replace
 from math import ceil
 from typing import Any
 
+from legroom.capture.placement import is_kept_on_cpu
 from legroom.engines.host.elements import STRING_BYTES, size_of_samples, size_of_spec
 from legroom.engines.host.functions import constant_bytes, graph_of, is_identity, is_stateful, work_of
 from legroom.engines.host.holdings import ELEMENT_BYTES, TENSOR_BYTES
@@ -246,7 +247,11 @@ def with_tensors(stage: Stage, dataset: Any, slices: bool) -> Stage:
     rows = max(1, (stage.cardinality or 1) if slices else 1)
     aliased = sum(size // rows for size in sizes if size // rows % ALIGNMENT == 0)
     given = bool(sizes) and all(count > own_references() for count in map(sys.getrefcount, tensors))
-    device = sum(size for size, item in zip(sizes, tensors, strict=True) if item.dtype.name not in ON_HOST)
+    device = sum(
+        size
+        for size, item in zip(sizes, tensors, strict=True)
+        if item.dtype.name not in ON_HOST and not is_kept_on_cpu(item)
+    )
     return replace(stage, kept_bytes=sum(sizes), aliased_bytes=aliased, given=given, device_bytes=device)
 
 
