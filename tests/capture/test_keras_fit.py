@@ -130,3 +130,16 @@ def test_layers_are_named_by_their_way_down():
     inner = keras.Sequential([keras.Input((6,)), layers.Dense(3, name="deep")], name="block")
     names = layer_names(keras.Sequential([inner, layers.Dense(2, name="top")]))
     assert [name for name in names if "input" not in name] == ["block", "block/deep", "top"]
+
+
+def test_arrays_without_a_row_are_refused() -> None:
+    import keras
+    import numpy as np
+
+    from legroom.capture.keras_fit import capture_fit
+    from legroom.errors import InputError
+
+    model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(1)])
+    model.compile("sgd", "mse")
+    with pytest.raises(InputError, match="empty"):
+        capture_fit(model, {"x": np.zeros((0, 4), "float32"), "y": np.zeros((0, 1), "float32")}, "fit")

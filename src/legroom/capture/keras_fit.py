@@ -244,6 +244,8 @@ def data_of_fit(arguments: dict[str, Any], whole_batch: bool) -> Tree:
     if is_array_tree(x):
         batch = int(arguments.get("batch_size") or DEFAULT_BATCH)
         count = batch_of(specs_of(x))
+        if count == 0:
+            raise InputError("The arrays given to fit() are empty: there is no first batch.")
         if count and arguments.get("validation_split") and arguments.get("validation_data") is None:
             count = max(1, floor(count * (1.0 - arguments["validation_split"])))
         parts = with_batch(

@@ -20,7 +20,7 @@ from legroom.engines.op.grappler import Device
 from legroom.engines.op.lower import OpStep
 from legroom.records import Lowered, Step, Tensor
 
-QUIET = {"TF_CPP_MIN_LOG_LEVEL": "2", "TF_ENABLE_ONEDNN_OPTS": "0"}  # TensorFlow greets on every start otherwise
+QUIET = {"TF_CPP_MIN_LOG_LEVEL": "3", "TF_ENABLE_ONEDNN_OPTS": "0"}  # TensorFlow greets, and its optimiser grumbles
 OWN_SETTINGS = {"CUDA_VISIBLE_DEVICES": "-1", "JAX_PLATFORMS": "cpu"}  # nothing of a real GPU is touched
 
 
@@ -135,6 +135,7 @@ class ScriptSource:
         )
         os.close(to_child)
         os.close(from_child)
+        self.doing = "before it could be captured"
         self.answers_file = os.fdopen(self.answers)
         self.requests_file = os.fdopen(self.requests, "w")
         try:
@@ -169,6 +170,8 @@ class ScriptSource:
         return observed_from(self.ask({"do": "observe", "batch": None})["observed"])
 
     def ask(self, request: dict[str, Any]) -> dict[str, Any]:
+        batch = "" if request["batch"] is None else f" at batch {request['batch']}"
+        self.doing = f"while its step was looked at{batch}"
         with suppress(BrokenPipeError):  # the script's process is gone: `receive` says how
             self.requests_file.write(json.dumps(request) + "\n")
             self.requests_file.flush()
@@ -186,12 +189,8 @@ class ScriptSource:
     def ended(self, code: int) -> errors.LegroomError:
         """What it means that the child is gone without an answer."""
         how = f"was killed by signal {-code}" if code < 0 else f"ended with exit code {code}"
-        hint = (
-            "A signal 9 means that the machine ran out of memory, 11 that a native library crashed."
-            if code < 0
-            else None
-        )
-        return errors.InputError(f"The script's process {how} before it could be captured.", hint)
+        hint = "Signal 9: the machine ran out of memory. 11 or 6: a native library crashed, as TensorFlow's do on absurd sizes."
+        return errors.InputError(f"The script's process {how} {self.doing}.", hint if code < 0 else None)
 
     def failed(self, answer: dict[str, Any]) -> errors.LegroomError:
         """The child's error as one of this process."""
