@@ -39,7 +39,20 @@ def test_rooms_import_only_rooms_above_them():
 
     import legroom
 
-    order = ["errors", "units", "records", "gpus", "capture", "memory", "engines", "report", "front", "cli"]
+    order = [
+        "errors",
+        "units",
+        "records",
+        "gpus",
+        "capture",
+        "memory",
+        "engines",
+        "plans",
+        "changes",
+        "report",
+        "front",
+        "cli",
+    ]
     root = pathlib.Path(legroom.__file__).parent
     wrong = []
     for path in root.rglob("*.py"):

@@ -1,35 +1,47 @@
 """Legroom: train any Keras or TensorFlow model in the memory you have."""
 
+import importlib
 from typing import TYPE_CHECKING, Any
 
 from legroom.errors import LegroomError
 
 if TYPE_CHECKING:
+    from legroom.front.applying import apply, load_plan, plan, save_plan, undo
     from legroom.front.estimating import estimate
     from legroom.front.rehearsing import rehearse
     from legroom.records import Estimate
+    from legroom.records.plan import Plan, Planning
     from legroom.records.rehearsal import Rehearsal
 
 __version__ = "0.1.0"
-__all__ = ["Estimate", "LegroomError", "Rehearsal", "__version__", "estimate", "rehearse"]
+__all__ = [
+    "Estimate",
+    "LegroomError",
+    "Plan",
+    "Planning",
+    "Rehearsal",
+    "__version__",
+    "apply",
+    "estimate",
+    "load_plan",
+    "plan",
+    "rehearse",
+    "save_plan",
+    "undo",
+]
+ROOMS = {
+    "legroom.front.applying": ("apply", "load_plan", "plan", "save_plan", "undo"),
+    "legroom.front.estimating": ("estimate",),
+    "legroom.front.rehearsing": ("rehearse",),
+    "legroom.records": ("Estimate",),
+    "legroom.records.plan": ("Plan", "Planning"),
+    "legroom.records.rehearsal": ("Rehearsal",),
+}
 
 
 def __getattr__(name: str) -> Any:
     """The front door opens when it is used: `import legroom` itself stays light."""
-    if name == "estimate":
-        from legroom.front.estimating import estimate
-
-        return estimate
-    if name == "Estimate":
-        from legroom.records import Estimate
-
-        return Estimate
-    if name == "rehearse":
-        from legroom.front.rehearsing import rehearse
-
-        return rehearse
-    if name == "Rehearsal":
-        from legroom.records.rehearsal import Rehearsal
-
-        return Rehearsal
+    for room, names in ROOMS.items():
+        if name in names:
+            return getattr(importlib.import_module(room), name)
     raise AttributeError(f"module 'legroom' has no attribute {name!r}")

@@ -12,6 +12,7 @@ from legroom.cli.estimate import estimate
 from legroom.cli.gpus import gpus
 from legroom.cli.oracle import oracle
 from legroom.cli.output import print_error
+from legroom.cli.plan import plan
 from legroom.errors import LegroomError
 
 EPILOG = """\b
@@ -26,13 +27,14 @@ def commands() -> None:
 
     \b
     legroom estimate train.py --gpu t4     will it fit? answered without the GPU
+    legroom plan train.py --gpu t4         the cheapest change that makes it fit
     legroom gpus                           the cards that Legroom knows
     legroom doctor                         what this machine has
     legroom oracle install                 the XLA compilers, in an environment of their own
     """
 
 
-for command in (estimate, gpus, doctor, oracle):
+for command in (estimate, plan, gpus, doctor, oracle):
     commands.add_command(command)
 
 

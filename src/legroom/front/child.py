@@ -21,6 +21,7 @@ from legroom.engines.op.grappler import Device
 from legroom.engines.out_of_memory import oom_of
 from legroom.errors import EngineError, InputError, LegroomError
 from legroom.front.source import LocalSource, step_to_json
+from legroom.records.plan import action_from_json
 from legroom.records.rehearsal import rehearsal_to_json
 
 CLAIMED = "claimed"
@@ -137,6 +138,11 @@ def answer(source: LocalSource, request: dict[str, Any], folder: Path) -> dict[s
         path = folder / f"work-{batch}"
         path.write_text(json.dumps(work_to_json(made.work)))
         return {"step": step_to_json(made.step), "work": str(path)}
+    if request["do"] == "change":
+        exactness, reasons = source.change([action_from_json(action) for action in request["actions"]])
+        return {"exactness": exactness, "reasons": reasons}
+    if request["do"] == "segments":
+        return {"segments": source.segments(batch)}
     if request["do"] == "rehearse":
         from legroom.engines.rehearsal import rehearse_step
 

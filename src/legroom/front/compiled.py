@@ -30,6 +30,9 @@ class Compiled:
     def close(self) -> None:
         self.oracle.close()
 
+    def forget(self) -> None:
+        """The step has changed. Nothing is kept here: programs are known by what is in them."""
+
     def at(self, batch: int | None, beside_bytes: int = 0) -> Estimate:
         """The estimate at that batch size. What lies beside it changes nothing of what XLA plans."""
         started = time.monotonic()

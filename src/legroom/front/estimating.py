@@ -14,6 +14,7 @@ from legroom.front.source import LocalSource, Say, StepSource, be_silent
 from legroom.front.target import Card, choose_card, require_gpu
 from legroom.memory.data import with_data
 from legroom.records import Estimate, Step
+from legroom.records.plan import Action, Exactness
 
 LARGEST_BATCH = 2**31 - 1
 EngineName = Literal["auto", "xla", "op"]
@@ -32,7 +33,9 @@ class Estimator:
         limit: float = LIMIT_SECONDS,
     ) -> None:
         self.source = source
+        self.card = card
         self.observed: Observed | None = None
+        self.keeps_data_off = False
         self.answers: Compiled | Simulated
         if engine_for(source.step, card, engine) == "op":
             self.answers = Simulated(source, card, say=say)
@@ -47,14 +50,29 @@ class Estimator:
 
     def at(self, batch: int | None) -> Estimate:
         """The estimate at that batch size; None stands for the one that was captured."""
-        if self.observed is None:  # before the step is traced and its variables made
-            self.observed = self.source.observe()
         step = self.source.step
         asked = require_batch(step.batch if batch is None else batch)
-        observed = at_batch(self.observed, step, asked)
-        data = data_on(self.answers.card, step, observed)
+        observed = at_batch(self.observe(), step, asked)
+        data = [] if self.keeps_data_off else data_on(self.answers.card, step, observed)
         found = self.answers.at(asked, sum(item.size_bytes for item in data))
         return replace(with_data(found, data), host=host_of(step, observed, found))
+
+    def observe(self) -> Observed:
+        """The process before its step is traced and its variables made."""
+        if self.observed is None:
+            self.observed = self.source.observe()
+        return self.observed
+
+    def has_data_on_gpu(self) -> bool:
+        """Whether arrays lie on a GPU that could as well lie in the host's memory."""
+        return not self.card.is_cpu and bool(data_on(self.card, self.source.step, self.observe()))
+
+    def change(self, actions: tuple[Action, ...]) -> tuple[Exactness, tuple[str, ...]]:
+        """Do these actions to the step, and undo those that were done before; how exact that is, and why not quite."""
+        self.observe()
+        self.keeps_data_off = any(action.name == "data_on_host" for action in actions)
+        self.answers.forget()
+        return self.source.change(actions)
 
 
 def engine_for(step: Step, card: Card, engine: EngineName) -> Literal["xla", "op"]:
@@ -93,15 +111,18 @@ def estimate(  # noqa: PLR0913
     batches. `batch_size` asks for another size than the batch has. `jit_compile` is what was given to `model.compile` if
     Legroom cannot know it: on a machine without a GPU Keras turns "auto" into False.
     """
-    from legroom.capture.factory import batch_tree
-    from legroom.capture.keras_fit import capture_model, is_dataset
-
     card = choose_card(gpu, budget)
     require_batch(batch_size)
-    captured = capture_model(model, batch_tree(batch), raw_jit=jit_compile)
-    if is_dataset(batch):
-        captured = replace(captured, given={"x": batch})
-    source = LocalSource(captured)
+    source = LocalSource(capture_here(model, batch, jit_compile))
     with Estimator(source, card, engine) as estimator:
         found = estimator.at(batch_size)
         return find_max_batch(estimator.at, found) if max_batch else found
+
+
+def capture_here(model: Any, batch: Any, jit_compile: Any) -> Any:
+    """A model of this process with one batch, as the step that `fit` would run."""
+    from legroom.capture.factory import batch_tree
+    from legroom.capture.keras_fit import capture_model, is_dataset
+
+    captured = capture_model(model, batch_tree(batch), raw_jit=jit_compile)
+    return replace(captured, given={"x": batch}) if is_dataset(batch) else captured

@@ -87,4 +87,4 @@ def interpolate(known: dict[int, Estimate]) -> int | None:
 
 def fixed_bytes(estimate: Estimate) -> int:
     """What does not grow with the batch."""
-    return sum(estimate.breakdown.get(name, 0) for name in ("weights", "optimizer", "gradients", "other"))
+    return sum(estimate.breakdown.get(name, 0) for name in ("weights", "optimizer", "gradients", "other", "data"))

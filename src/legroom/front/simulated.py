@@ -78,6 +78,10 @@ class Simulated:
         self.say = say
         self.kept: dict[int | None, OpStep] = {}
 
+    def forget(self) -> None:
+        """The step has changed."""
+        self.kept = {}
+
     def close(self) -> None:
         self.kept.clear()
 

@@ -19,6 +19,7 @@ from legroom.engines.op.codec import work_from_json
 from legroom.engines.op.grappler import Device
 from legroom.engines.op.lower import OpStep
 from legroom.records import Lowered, Step, Tensor
+from legroom.records.plan import Action, Exactness, action_to_json
 
 QUIET = {"TF_CPP_MIN_LOG_LEVEL": "3", "TF_ENABLE_ONEDNN_OPTS": "0"}  # TensorFlow greets, and its optimiser grumbles
 OWN_SETTINGS = {"CUDA_VISIBLE_DEVICES": "-1", "JAX_PLATFORMS": "cpu"}  # nothing of a real GPU is touched
@@ -45,6 +46,10 @@ class StepSource(Protocol):
 
     def observe(self) -> Observed: ...
 
+    def change(self, actions: Sequence[Action]) -> tuple[Exactness, tuple[str, ...]]: ...
+
+    def segments(self, batch: int | None) -> list[dict[str, Any]]: ...
+
 
 class LocalSource:
     """A step of this process: `legroom.estimate(model, batch)`."""
@@ -54,13 +59,21 @@ class LocalSource:
         self.is_script = is_script
         self.step: Step = captured.step
         self.observed: Observed | None = None
+        self.actions: tuple[Action, ...] = ()
+        self.undo: Callable[[], None] | None = None
+        self.plain_prints: dict[int | None, str | None] = {}
 
     def fingerprint(self, batch: int | None) -> str | None:
         from legroom.capture.fingerprint import fingerprint
         from legroom.capture.keras_fit import KerasStep
 
         captured = self.resized(batch)
-        return fingerprint(captured) if isinstance(captured, KerasStep) else None
+        if self.actions:  # known by the plain step's fingerprint, if that was asked for, and what was done to it
+            plain = self.plain_prints.get(batch)
+            return None if plain is None else f"{plain} {self.actions}"
+        known = fingerprint(captured) if isinstance(captured, KerasStep) else None
+        self.plain_prints[batch] = known
+        return known
 
     def lower(self, batch: int | None, capability: Capability) -> Lowered:
         from legroom.engines.xla.lower import lower
@@ -78,6 +91,36 @@ class LocalSource:
         if self.observed is None:
             self.observed = observe(self.captured, is_script=self.is_script)
         return self.observed
+
+    def change(self, actions: Sequence[Action]) -> tuple[Exactness, tuple[str, ...]]:
+        """Undo what was done to the model before, and do these."""
+        from legroom.changes.actions import perform
+
+        model = self.model()
+        if self.undo is not None:
+            self.undo()
+        self.undo, self.actions = None, ()
+        done = perform(model, actions)
+        self.undo, self.actions = done.undo, tuple(actions)
+        return done.exactness, done.reasons
+
+    def segments(self, batch: int | None) -> list[dict[str, Any]]:
+        """What could be recomputed, in the order of execution: names, bytes and flops at that batch."""
+        from legroom.changes.segments import costs_of
+
+        return costs_of(self.model(), batch or self.step.batch or 1)
+
+    def model(self) -> Any:
+        """The model that can be changed; a custom loop's step has code of its own around it."""
+        from legroom.capture.keras_fit import KerasStep
+
+        if not isinstance(self.captured, KerasStep):
+            raise errors.InputError(
+                "This script trains with a loop of its own, whose step Legroom cannot change from outside yet.",
+                "Train with model.fit, or split the batch in the loop by hand.",
+            )
+        captured = self.captured.built()
+        return captured.model
 
     def resized(self, batch: int | None) -> Any:
         if batch is None or batch == self.captured.step.batch:
@@ -168,6 +211,14 @@ class ScriptSource:
 
     def observe(self) -> Observed:
         return observed_from(self.ask({"do": "observe", "batch": None})["observed"])
+
+    def change(self, actions: Sequence[Action]) -> tuple[Exactness, tuple[str, ...]]:
+        wanted = [action_to_json(action) for action in actions]
+        answer = self.ask({"do": "change", "batch": None, "actions": wanted})
+        return answer["exactness"], tuple(answer["reasons"])
+
+    def segments(self, batch: int | None) -> list[dict[str, Any]]:
+        return self.ask({"do": "segments", "batch": batch})["segments"]  # type: ignore[no-any-return]
 
     def ask(self, request: dict[str, Any]) -> dict[str, Any]:
         batch = "" if request["batch"] is None else f" at batch {request['batch']}"

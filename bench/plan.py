@@ -1,0 +1,187 @@
+"""Plans against the real allocator: a step that runs out of memory at half its peak, and the same step with its plan.
+
+    python bench/plan.py [MODEL:BATCH …] [--write]
+
+For each model: the peak as it is, measured; under half of that as the real limit of TensorFlow's BFC allocator it must fail; `legroom.plan`
+for that budget; and with the plan applied, under the same limit, it must train. The table goes to docs/plan.md with --write.
+"""
+
+import argparse
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import time
+from typing import Any
+
+HERE = pathlib.Path(__file__).resolve().parent
+MIB = 2**20
+CASES = (
+    *(
+        "tutorial_cnn:16",
+        "autoencoder:16",
+        "unet:4",
+        "super_resolution:4",
+        "vit:8",
+        "bert:16",
+        "sound:16",
+        "odd_unet:4",
+    ),
+    *("mobilenetv2:16", "resnet50:8"),
+)
+STEPS = 3
+
+
+def setup(case: str) -> tuple[Any, Any, Any]:
+    sys.path.insert(0, str(HERE))
+    import zoo
+
+    name, batch = case.split(":")
+    model, x, y = zoo.setup(name, int(batch), "float32")
+    return model, x, y * 0
+
+
+def measure(case: str, plan: str | None) -> None:
+    """Train a few steps in this process, whose allocator is the BFC; prints the peak, or that it ran out."""
+    import tensorflow as tf
+
+    import legroom
+
+    model, x, y = setup(case)
+    model.compile(model.optimizer, model.loss, jit_compile=False)
+    if plan:
+        legroom.apply(legroom.load_plan(plan), model)
+    x, y = tf.constant(x), tf.constant(y)
+    try:
+        model.train_on_batch(x, y)
+        tf.config.experimental.reset_memory_stats("CPU:0")
+        started = time.monotonic()
+        for _ in range(STEPS):
+            model.train_on_batch(x, y)
+    except tf.errors.ResourceExhaustedError:
+        print("ROW " + json.dumps({"failed": True, "peak": None, "seconds": None}), flush=True)
+        return
+    peak = tf.config.experimental.get_memory_info("CPU:0")["peak"]
+    row = {"failed": False, "peak": peak, "seconds": (time.monotonic() - started) / STEPS}
+    print("ROW " + json.dumps(row), flush=True)
+
+
+def make_plan(case: str, budget: int, path: str) -> None:
+    import legroom
+
+    model, x, y = setup(case)
+    model.compile(model.optimizer, model.loss, jit_compile=False)
+    started = time.monotonic()
+    planning = legroom.plan(model, (x, y), budget=budget, engine="op")
+    legroom.save_plan(planning, path)
+    print("ROW " + json.dumps({"seconds": time.monotonic() - started}), flush=True)
+
+
+def child(*arguments: str, limit: int | None = None) -> dict[str, Any]:
+    env = os.environ | {"KERAS_BACKEND": "tensorflow", "TF_CPP_MIN_LOG_LEVEL": "3", "TF_ENABLE_ONEDNN_OPTS": "0"}
+    env |= {"CUDA_VISIBLE_DEVICES": "-1"}
+    if limit is not None:
+        env |= {"TF_CPU_ALLOCATOR_USE_BFC": "1", "TF_CPU_BFC_MEM_LIMIT_IN_MB": str(limit // MIB)}
+    done = subprocess.run([sys.executable, __file__, *arguments], env=env, capture_output=True, text=True, check=False)
+    rows = [line[4:] for line in done.stdout.splitlines() if line.startswith("ROW ")]
+    if rows:
+        return dict(json.loads(rows[-1]))
+    if done.returncode < 0 or "OOM" in done.stderr:
+        return {"failed": True, "peak": None, "seconds": None}
+    raise RuntimeError(f"{arguments}: {done.stderr[-1500:]}")
+
+
+def compare(case: str, folder: pathlib.Path) -> dict[str, Any]:
+    plain = child("--measure", case, limit=16_000 * MIB)
+    limit = plain["peak"] // 2 // MIB * MIB
+    tight = child("--measure", case, limit=limit)
+    path = folder / f"{case.replace(':', '-')}.json"
+    planned = child("--plan", case, "--budget", str(limit), "--out", str(path))
+    view = json.loads(path.read_text())
+    row = {"case": case, "plain": plain, "limit": limit, "failed": tight["failed"], "planning": planned["seconds"]}
+    if view["chosen"] is None:
+        return row | {"plan": None, "smallest": min(plan["high_bytes"] for plan in view["plans"])}
+    chosen = view["plans"][view["chosen"]]
+    return row | {"plan": chosen, "real": child("--measure", case, "--with", str(path), limit=limit)}
+
+
+def words(plan: dict[str, Any]) -> str:
+    names = {
+        "microbatch": lambda a: f"{a['count']} micro-batches",
+        "remat": lambda a: f"{sum(map(len, a['blocks']))} recomputed",
+    }
+    return ", ".join(names.get(action["name"], lambda a: a["name"])(action) for action in plan["actions"])
+
+
+def table(rows: list[dict[str, Any]]) -> str:
+    lines = [
+        "| model | batch | peak MiB | limit MiB | fails there | plan | predicted MiB | real MiB | trains | time: predicted, real | planning s |"
+    ]
+    lines.append("|" + "---|" * 11)
+    for row in rows:
+        name, batch = row["case"].split(":")
+        start = [
+            name,
+            batch,
+            f"{row['plain']['peak'] / MIB:,.0f}",
+            f"{row['limit'] / MIB:,.0f}",
+            "yes" if row["failed"] else "no",
+        ]
+        if row["plan"] is None:
+            cells = [
+                *start,
+                f"none fits (smallest {row['smallest'] / MIB:,.0f})",
+                "",
+                "",
+                "**no**",
+                "",
+                f"{row['planning']:.0f}",
+            ]
+        else:
+            plan, real = row["plan"], row["real"]
+            ratio = "" if real["failed"] else f"{real['seconds'] / row['plain']['seconds']:.2f}"
+            peak = "" if real["failed"] else f"{real['peak'] / MIB:,.0f}"
+            cells = [*start, words(plan), f"{plan['peak_bytes'] / MIB:,.0f} (≤ {plan['high_bytes'] / MIB:,.0f})", peak]
+            cells += [
+                "**no**" if real["failed"] else "yes",
+                f"{plan['slowdown']:.2f}, {ratio}",
+                f"{row['planning']:.0f}",
+            ]
+        lines.append("| " + " | ".join(cells) + " |")
+    good = sum(row["plan"] is not None and not row["real"]["failed"] for row in rows)
+    return f"{good} of {len(rows)} train under half their peak, at the first try.\n\n" + "\n".join(lines) + "\n"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("cases", nargs="*")
+    parser.add_argument("--measure")
+    parser.add_argument("--with", dest="plan_file")
+    parser.add_argument("--plan")
+    parser.add_argument("--budget", type=int)
+    parser.add_argument("--out")
+    parser.add_argument("--write", action="store_true")
+    options = parser.parse_args()
+    if options.measure:
+        measure(options.measure, options.plan_file)
+        return
+    if options.plan:
+        make_plan(options.plan, options.budget, options.out)
+        return
+    import tempfile
+
+    rows = []
+    with tempfile.TemporaryDirectory() as folder:
+        for case in options.cases or CASES:
+            rows.append(compare(case, pathlib.Path(folder)))
+            print(table(rows[-1:]).splitlines()[-1], file=sys.stderr, flush=True)
+    print(table(rows))
+    if options.write:
+        page = HERE.parent / "docs" / "plan.md"
+        head = page.read_text().partition("<!-- table -->")[0]
+        page.write_text(f"{head}<!-- table -->\n{table(rows)}")
+
+
+if __name__ == "__main__":
+    main()

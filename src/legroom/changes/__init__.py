@@ -1,0 +1,1 @@
+"""Changes to a live model that make its training step smaller and leave what it learns alone."""

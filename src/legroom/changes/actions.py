@@ -1,0 +1,75 @@
+"""Actions done to a live model, one after the other, and undone together."""
+
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+from legroom.errors import InputError
+from legroom.records.plan import Action, Exactness, worst
+
+Undo = Callable[[], None]
+ORDER = (
+    "data_on_host",
+    "mixed_precision",
+    "dropout",
+    "remat",
+    "microbatch",
+)  # blocks are recomputed inside each micro-batch
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """What was done to a model: how exact it is, why it is not exact, and the way back."""
+
+    exactness: Exactness
+    reasons: tuple[str, ...]
+    undo: Undo
+
+
+def perform(model: Any, actions: Sequence[Action]) -> Done:
+    """Do all of them to the model, or none."""
+    unknown = [action.name for action in actions if action.name not in ORDER]
+    if unknown:
+        raise InputError(f"There is no action {unknown[0]!r}.", f"Known are: {', '.join(ORDER)}.")
+    undos: list[Undo] = []
+    kinds: list[Exactness] = []
+    reasons: list[str] = []
+
+    def undo() -> None:
+        while undos:
+            undos.pop()()
+
+    try:
+        for action in sorted(actions, key=lambda one: ORDER.index(one.name)):
+            back, exactness, why = do_one(model, action)
+            undos.append(back)
+            kinds.append(exactness)
+            reasons.extend(why)
+    except BaseException:
+        with suppress(Exception):
+            undo()
+        raise
+    return Done(worst(kinds), tuple(dict.fromkeys(reasons)), undo)
+
+
+def do_one(model: Any, action: Action) -> tuple[Undo, Exactness, tuple[str, ...]]:
+    if action.name == "microbatch":
+        from legroom.changes import microbatch
+
+        exactness, why = microbatch.exactness(model)
+        return microbatch.split(model, action["count"]), exactness, why
+    if action.name == "remat":
+        from legroom.changes import remat
+
+        exactness, why = remat.exactness(model, action["blocks"])
+        return remat.rematerialise(model, action["blocks"]), exactness, why
+    if action.name == "dropout":
+        from legroom.changes import dropout
+
+        return dropout.forget_masks(model), "exact", ()
+    if action.name == "mixed_precision":
+        from legroom.changes import precision
+
+        return precision.lower(model, action["policy"]), "inexact", (f"{action['policy']} rounds to fewer bits",)
+    return (lambda: None), "exact", ()  # data_on_host is about what fit() is given, not about the model

@@ -1,0 +1,173 @@
+"""One training step cut into micro-batches inside itself: gradients are summed, and the optimizer updates once.
+
+Callbacks, schedules, `iterations`, logs and metrics see one step, and the gradients are the whole batch's. The arithmetic of
+losses is in `reductions`, the loop in `microbatch_loop` (TensorFlow) and `microbatch_jax`; `microbatch_override` runs a
+`train_step` that the user wrote.
+
+Private names used, tested with Keras 3.15.1: `NEEDED`, `Layer._seed_generators`, `CompileLoss._user_loss`, and those that the
+other modules name.
+"""
+
+from collections.abc import Callable
+from typing import Any, Literal
+
+from legroom.capture.keras_fit import framework_of_keras
+from legroom.changes.microbatch_probe import compiled_losses
+from legroom.changes.reductions import Losses
+from legroom.errors import InputError, LegroomError, MissingError
+
+TESTED = "Keras 3.15.1"
+NEEDED = (
+    *("_compile_loss", "_compile_metrics", "_loss_tracker", "_call_has_training_arg", "_flatten_layers"),
+    *("_compute_loss", "_aggregate_additional_loss", "_get_regularization_losses", "_losses_override"),
+)
+MARK = "legroom_micro_batches"  # on the step that `split` puts in place
+STATISTICS = ("batchnorm", "batchrenorm", "minibatch")  # in the names of layers that look at several samples at once
+RATES = ("rate", "dropout", "recurrent_dropout", "stddev")
+
+Exactness = Literal["exact", "equivalent", "inexact"]
+
+
+def split(model: Any, count: int) -> Callable[[], None]:
+    """Make this model train in `count` slices of each batch; the function returned undoes it."""
+    check_model(model, count)
+    losses = Losses(model)
+    check_losses(model, losses)
+    own = model.__dict__.get("train_step")
+    step = new_step(model, count, losses)
+    setattr(step, MARK, count)
+    model.train_step = step
+    model.train_function = None
+
+    def undo() -> None:
+        if model.__dict__.get("train_step") is not step:
+            return
+        del model.train_step
+        if own is not None:
+            model.train_step = own
+        model.train_function = None
+
+    return undo
+
+
+def exactness(model: Any) -> tuple[Exactness, tuple[str, ...]]:
+    """Whether a split step learns the same: "equivalent" where other random numbers are drawn; and the layers that decide."""
+    layers = list(model._flatten_layers())
+    inexact = [reason for layer in layers if (reason := statistics_reason(layer))]
+    if inexact:
+        return "inexact", tuple(inexact)
+    random = [f"{layer.name} draws other random numbers" for layer in layers if is_random(layer)]
+    return ("equivalent", tuple(random)) if random else ("exact", ())
+
+
+def statistics_reason(layer: Any) -> str | None:
+    import keras
+
+    names = [cls.__name__.lower().replace("_", "") for cls in type(layer).__mro__]
+    if layer.trainable and any(word in name for name in names for word in STATISTICS):
+        return f"{layer.name} takes its statistics from the slice, not from the batch"
+    if isinstance(layer, keras.layers.SpectralNormalization):
+        return f"{layer.name} iterates once for each slice"
+    return None
+
+
+def is_random(layer: Any) -> bool:
+    """Whether it holds a source of random numbers and uses it: an LSTM holds one for a dropout that is mostly zero."""
+    if not layer._seed_generators:
+        return False
+    rates = [getattr(layer, name) for name in RATES if isinstance(getattr(layer, name, None), int | float)]
+    return not rates or any(rates)
+
+
+def check_model(model: Any, count: int) -> None:
+    import keras
+
+    if isinstance(count, bool) or not isinstance(count, int) or count < 1:
+        raise InputError(
+            f"A batch cannot be cut into {count!r} micro-batches.", "Give a whole number of them, 1 or more."
+        )
+    missing = [name for name in NEEDED if not hasattr(model, name)]
+    if not isinstance(model, keras.Model):
+        raise InputError(f"Expected a keras.Model to split, received a {type(model).__name__}.")
+    if missing:
+        raise MissingError(
+            f"This Keras ({keras.__version__}) has no {missing[0]}, which Legroom needs for micro-batches (tested: {TESTED}).",
+            "Install a tested version, or report it.",
+        )
+    if not model.compiled:
+        raise InputError(
+            f"The model {model.name!r} has not been compiled: its optimizer and loss are not known.",
+            "Call model.compile(optimizer=..., loss=...) first.",
+        )
+    if model.optimizer is None:
+        raise InputError(
+            f"The model {model.name!r} was compiled without an optimizer: it has no update to hold back.",
+            "Call model.compile(optimizer=..., loss=...).",
+        )
+    if hasattr(model.__dict__.get("train_step"), MARK):
+        raise InputError(
+            f"The model {model.name!r} is split already, into {getattr(model.train_step, MARK)} micro-batches.",
+            "Undo that first: call the function that split() returned.",
+        )
+    stateful = [layer.name for layer in model._flatten_layers() if getattr(layer, "stateful", False)]
+    if stateful:
+        raise InputError(
+            f"The layer {stateful[0]!r} keeps a state for each sample of a batch, so that the batch cannot be cut.",
+            "Set stateful=False, or plan with something other than micro-batches.",
+        )
+
+
+def check_losses(model: Any, losses: Losses) -> None:
+    """What can be known of custom losses before the first batch is tried now; the rest when the step is traced."""
+    outputs = getattr(model, "outputs", None)
+    if losses.opaque or not outputs or overrides_step(model):
+        return
+    for loss in compiled_losses(model):
+        for output in outputs if len(outputs) == 1 else ():
+            try:
+                losses.kinds.of_loss(loss, output, output)
+            except LegroomError:
+                raise
+            except Exception:  # noqa: BLE001 - labels of another shape, perhaps: the trace will tell
+                continue
+
+
+def overrides_step(model: Any) -> bool:
+    import keras
+
+    return type(model).train_step is not keras.Model.train_step or "train_step" in model.__dict__
+
+
+def new_step(model: Any, count: int, losses: Losses) -> Any:
+    """The step that runs in slices, as this backend calls it."""
+    if framework_of_keras() == "jax":
+        if overrides_step(model):
+            raise InputError(
+                f"{type(model).__name__} has a train_step of its own, which on JAX cannot be run in slices.",
+                "Use compute_loss() instead of train_step(), or train on TensorFlow.",
+            )
+        from legroom.changes.microbatch_jax import Step as JaxStep
+
+        jax_step = JaxStep(model, count, losses)
+
+        def stateless_train_step(state: Any, data: Any) -> Any:
+            return jax_step(state, data)
+
+        return stateless_train_step
+    if model.distribute_strategy.num_replicas_in_sync > 1:
+        raise InputError(
+            f"The model {model.name!r} trains on {model.distribute_strategy.num_replicas_in_sync} replicas, and its batches "
+            "are cut for these already.",
+            "Split a model that trains on one device.",
+        )
+    from legroom.changes.microbatch_override import OwnStep
+    from legroom.changes.microbatch_tf import Step
+
+    tf_step: Callable[[Any], Any] = Step(model, count, losses)
+    if overrides_step(model):
+        tf_step = OwnStep(model, count, model.train_step, lambda: exactness(model)[0] == "exact")
+
+    def train_step(data: Any) -> Any:
+        return tf_step(data)
+
+    return train_step

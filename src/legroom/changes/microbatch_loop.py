@@ -1,0 +1,300 @@
+"""Gradients of a batch on TensorFlow, summed slice by slice: one `tf.while_loop` in graphs, a Python loop in eager mode.
+
+Equal slices run in the loop with `parallel_iterations=1`, which is what frees one slice's activations before the next one's
+are made. A smaller rest is computed before the loop and its gradients are where the sums start, so that it too runs alone.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from legroom.errors import InputError
+
+
+@dataclass(frozen=True)
+class Found:
+    """What a slice gives: gradients (dense, sparse or None), scalars to be summed, and logs of which the last are kept."""
+
+    gradients: tuple[Any, ...]
+    sums: tuple[Any, ...] = ()
+    logs: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Cut:
+    """A batch to be cut into `count` slices. Sizes are integers, or scalar tensors where the batch is not known yet."""
+
+    data: Any
+    count: int
+    batch: Any
+    size: Any
+
+    @property
+    def static(self) -> bool:
+        return isinstance(self.batch, int)
+
+    @property
+    def single(self) -> bool:
+        """Whether one slice is all there is."""
+        return self.static and bool(self.size == self.batch)
+
+    def piece(self, start: Any, size: Any) -> tuple[Any, Any]:
+        """The slice from `start`, and its fraction of the batch."""
+        import keras
+        import tensorflow as tf
+
+        def cut(leaf: Any) -> Any:
+            if leaf is None:
+                return None
+            inner = [tf.shape(leaf)[axis] if n is None else n for axis, n in enumerate(leaf.shape)][1:]
+            part = tf.slice(leaf, [start] + [0] * len(inner), [size, *inner])
+            part.set_shape([size if isinstance(size, int) else None, *leaf.shape[1:]])
+            return part
+
+        floatx = keras.config.floatx()
+        return keras.tree.map_structure(cut, self.data), tf.cast(size, floatx) / tf.cast(self.batch, floatx)
+
+
+@dataclass(frozen=True)
+class Layout:
+    """What a slice gives, before any is computed: a gradient is dense, sparse (an array, an entry a slice) or missing."""
+
+    kinds: tuple[Literal["dense", "sparse", "none"], ...]
+    gradients: tuple[Any, ...]
+    sums: tuple[Any, ...]
+    logs: dict[str, Any] = field(default_factory=dict)
+
+
+Compute = Callable[[Any, Any], Found]  # of a slice's data and its fraction of the batch
+
+
+def cut_batch(data: Any, count: int) -> Cut:
+    """Every array of a batch has its samples in the first dimension; anything else cannot be cut."""
+    import keras
+    import tensorflow as tf
+
+    def tensor(leaf: Any) -> Any:
+        if isinstance(leaf, tf.RaggedTensor | tf.SparseTensor):
+            raise InputError(
+                f"A {type(leaf).__name__} in the batch cannot be cut into slices.", "Pass a dense tensor, padded."
+            )
+        leaf = None if leaf is None else tf.convert_to_tensor(leaf)
+        if leaf is not None and not leaf.shape.rank:
+            raise InputError(
+                f"A tensor of shape {leaf.shape} in the batch has no first dimension of samples to be cut.",
+                "Give every array of the batch a first dimension of the batch's size.",
+            )
+        return leaf
+
+    data = keras.tree.map_structure(tensor, data)
+    leaves = [leaf for leaf in keras.tree.flatten(data) if leaf is not None]
+    sizes = {leaf.shape[0] for leaf in leaves} - {None}
+    if len(sizes) > 1:
+        raise InputError(
+            f"The arrays of the batch have different first dimensions: {', '.join(map(str, sorted(sizes)))}.",
+            "Give every array of the batch a first dimension of the batch's size.",
+        )
+    if sizes:
+        batch = int(sizes.pop())
+        return Cut(data, count, batch, -(-batch // count))
+    batch = tf.shape(leaves[0])[0]
+    return Cut(data, count, batch, -(-batch // count))
+
+
+def accumulate(cut: Cut, compute: Compute, layout: Layout | None, compiled: bool) -> Found:
+    """The sums over all slices. `compiled` says that XLA will need every size when it compiles."""
+    import tensorflow as tf
+
+    if cut.single:
+        return compute(*cut.piece(0, cut.size))
+    if layout is None:
+        return accumulate_eagerly(cut, compute)
+    if cut.static:
+        full, rest = divmod(cut.batch, cut.size)
+        first = compute(*cut.piece(full * cut.size, rest)) if rest else zeros(layout)
+        return loop(cut, compute, layout, first, (full, lambda start: cut.size))
+    if not compiled:
+        pieces = -(-cut.batch // cut.size)
+        return loop(
+            cut, compute, layout, zeros(layout), (pieces, lambda start: tf.minimum(cut.size, cut.batch - start))
+        )
+    full = cut.batch // cut.size
+    rest = cut.batch - full * cut.size
+    layout = Layout(
+        tuple("dense" if kind == "sparse" else kind for kind in layout.kinds),
+        layout.gradients,
+        layout.sums,
+        layout.logs,
+    )
+    first = branch(layout, rest > 0, lambda: dense(compute(*cut.piece(full * cut.size, rest))))
+    return loop(cut, lambda *piece: dense(compute(*piece)), layout, first, (full, lambda start: cut.size))
+
+
+def accumulate_eagerly(cut: Cut, compute: Compute) -> Found:
+    """One slice after the other; nothing of a slice is held but what is summed."""
+    total: Found | None = None
+    for start in range(0, cut.batch, cut.size):
+        found = compute(*cut.piece(start, min(cut.size, cut.batch - start)))
+        total = found if total is None else add(total, found)
+    assert total is not None
+    return total
+
+
+def add(total: Found, found: Found) -> Found:
+    return Found(
+        tuple(map(add_gradients, total.gradients, found.gradients)),
+        tuple(a + b for a, b in zip(total.sums, found.sums, strict=True)),
+        found.logs,
+    )
+
+
+def add_gradients(a: Any, b: Any) -> Any:
+    """Sparse gradients stay sparse: those of the whole batch are those of its slices one after the other."""
+    import tensorflow as tf
+
+    if a is None or b is None:
+        return b if a is None else a
+    if isinstance(a, tf.IndexedSlices) and isinstance(b, tf.IndexedSlices):
+        return tf.IndexedSlices(tf.concat([a.values, b.values], 0), tf.concat([a.indices, b.indices], 0), a.dense_shape)
+    return tf.convert_to_tensor(a) + tf.convert_to_tensor(b)
+
+
+def dense(found: Found) -> Found:
+    import tensorflow as tf
+
+    gradients = tuple(None if g is None else tf.convert_to_tensor(g) for g in found.gradients)
+    return Found(gradients, found.sums, found.logs)
+
+
+def trace(cut: Cut, compute: Compute) -> Layout:
+    """What a slice gives, learnt from a trace that is thrown away; it also builds what is built at its first call."""
+    import keras
+    import tensorflow as tf
+
+    kept: list[Layout] = []
+    size = cut.size if cut.static else None
+
+    def spec(leaf: Any) -> Any:
+        return tf.TensorSpec([size, *leaf.shape[1:]], leaf.dtype)
+
+    def describe(tensor: Any) -> Any:
+        return tf.TensorSpec(tensor.shape, tensor.dtype)
+
+    def scratch(fraction: Any, *leaves: Any) -> None:
+        given = iter(leaves)
+        data = keras.tree.map_structure(lambda leaf: None if leaf is None else next(given), cut.data)
+        found = compute(data, fraction)
+        kinds: list[Literal["dense", "sparse", "none"]] = []
+        gradients: list[Any] = []
+        for gradient in found.gradients:
+            if isinstance(gradient, tf.IndexedSlices):
+                kinds.append("sparse")
+                gradients.append((describe(gradient.values), describe(gradient.indices), gradient.shape))
+            else:
+                kinds.append("none" if gradient is None else "dense")
+                gradients.append(None if gradient is None else describe(gradient))
+        logs = {name: describe(tf.convert_to_tensor(value)) for name, value in found.logs.items()}
+        kept.append(Layout(tuple(kinds), tuple(gradients), tuple(describe(x) for x in found.sums), logs))
+
+    leaves = [leaf for leaf in keras.tree.flatten(cut.data) if leaf is not None]
+    tf.function(scratch, autograph=False).get_concrete_function(
+        tf.TensorSpec([], keras.config.floatx()), *map(spec, leaves)
+    )
+    return kept[-1]
+
+
+def zeros(layout: Layout) -> Found:
+    """The sums before the first slice. A sparse one starts as nothing at all."""
+    import tensorflow as tf
+
+    def zero(spec: Any) -> Any:
+        return tf.zeros(spec.shape, spec.dtype)
+
+    gradients: list[Any] = []
+    for kind, spec in zip(layout.kinds, layout.gradients, strict=True):
+        if kind == "dense":
+            shape, dtype = (spec[2], spec[0].dtype) if isinstance(spec, tuple) else (spec.shape, spec.dtype)
+            gradients.append(tf.zeros(shape, dtype))
+        else:
+            gradients.append(None)
+    return Found(
+        tuple(gradients), tuple(map(zero, layout.sums)), {name: zero(spec) for name, spec in layout.logs.items()}
+    )
+
+
+def branch(layout: Layout, wanted: Any, compute: Callable[[], Found]) -> Found:
+    """The rest of a batch whose size only the compiler knows; `Case` is pruned there, so that no empty slice is compiled."""
+    import tensorflow as tf
+
+    def flat(found: Found) -> list[Any]:
+        return [*(g for g in found.gradients if g is not None), *found.sums, *flat_logs(found.logs)]
+
+    values = tf.switch_case(tf.cast(wanted, tf.int32), [lambda: flat(zeros(layout)), lambda: flat(compute())])
+    return unflat(layout, list(values))
+
+
+def flat_logs(logs: dict[str, Any]) -> list[Any]:
+    import tensorflow as tf
+
+    return [tf.convert_to_tensor(logs[name]) for name in sorted(logs)]
+
+
+def unflat(layout: Layout, values: list[Any]) -> Found:
+    given = iter(values)
+    gradients = tuple(next(given) if kind == "dense" else None for kind in layout.kinds)
+    sums = tuple(next(given) for _ in layout.sums)
+    return Found(gradients, sums, {name: next(given) for name in sorted(layout.logs)})
+
+
+def loop(cut: Cut, compute: Compute, layout: Layout, first: Found, pieces: tuple[Any, Callable[[Any], Any]]) -> Found:
+    """Equal slices, added to `first`. Sparse gradients are written into arrays, one entry a slice."""
+    import tensorflow as tf
+
+    count, size_at = pieces
+    sparse = [spec for kind, spec in zip(layout.kinds, layout.gradients, strict=True) if kind == "sparse"]
+
+    def array(spec: Any) -> Any:
+        return tf.TensorArray(spec.dtype, size=count, element_shape=spec.shape, infer_shape=spec.shape[0] is not None)
+
+    arrays = [array(part) for values, indices, _ in sparse for part in (values, indices)]
+    start = [*(g for g, kind in zip(first.gradients, layout.kinds, strict=True) if kind == "dense")]
+    start += [*first.sums, *flat_logs(first.logs)]
+
+    def body(number: Any, values: list[Any], arrays: list[Any]) -> Any:
+        begin = number * cut.size
+        found = compute(*cut.piece(begin, size_at(begin)))
+        so_far = unflat(layout, values)
+        added: list[Any] = []
+        written = list(arrays)
+        at = 0
+        for kind, old, new in zip(layout.kinds, so_far.gradients, found.gradients, strict=True):
+            if kind == "dense":
+                added.append(old + tf.convert_to_tensor(new))
+            elif kind == "sparse":
+                written[at] = written[at].write(number, new.values)
+                written[at + 1] = written[at + 1].write(number, new.indices)
+                at += 2
+        added += [a + b for a, b in zip(so_far.sums, found.sums, strict=True)]
+        return number + 1, added + flat_logs(found.logs), written
+
+    # Loops are not strict: the first slice would be computed beside the rest of the batch if its number did not wait.
+    waited = [g.values if isinstance(g, tf.IndexedSlices) else g for g in first.gradients if g is not None]
+    with tf.control_dependencies(waited):
+        number = tf.identity(tf.constant(0))
+    _, values, arrays = tf.while_loop(
+        lambda number, *_: number < count,
+        body,
+        (number, start, arrays),
+        parallel_iterations=1,
+        maximum_iterations=count,
+    )
+    total = unflat(layout, list(values))
+    gathered = iter(list(arrays))
+    gradients: list[Any] = []
+    for kind, spec, done, before in zip(layout.kinds, layout.gradients, total.gradients, first.gradients, strict=True):
+        if kind == "sparse":
+            parts = tf.IndexedSlices(next(gathered).concat(), next(gathered).concat(), tf.constant(list(spec[2])))
+            gradients.append(add_gradients(before, parts))
+        else:
+            gradients.append(done)
+    return Found(tuple(gradients), total.sums, total.logs)

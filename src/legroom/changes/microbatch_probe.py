@@ -1,0 +1,311 @@
+"""Whether a loss is a mean or a sum over the samples, found out by computing it once whole and once in two slices.
+
+Keras' own losses are known; anything else gets small random arrays of its output's shape, several kinds of them, and random
+weights where the whole model has to be called. Nothing of the model is read or changed.
+
+Private names used, tested with Keras 3.15.1: `keras.src.losses.losses.LossFunctionWrapper` (`fn`, `_fn_kwargs`),
+`Layer._losses_override`, `Layer._loss_ids`, `Layer._flatten_layers`, `Trainer._call_has_training_arg`,
+`Trainer._compute_loss`, `Trainer._aggregate_additional_loss`, `Trainer._compile_loss`, `CompileLoss._user_loss`.
+"""
+
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypeVar
+
+from legroom.errors import InputError
+
+Kind = Literal["samples", "mean", "sum"]  # one value a sample; one number that is their mean; one that is their sum
+
+Result = TypeVar("Result")
+
+ROWS = 6
+CUTS = ((0, 4), (4, 6))  # uneven, so that a plain mean of slices is told from a weighted one
+LENGTH = 5  # where a dimension other than the batch's is not known
+TOLERANCE = 1e-3
+COUPLED = ("dice", "tversky", "circle")  # of Keras' own losses those that may look at several samples at once
+STYLES = ("binary", "unit", "signed", "binary again")
+
+
+@dataclass(frozen=True)
+class LossKind:
+    """What slicing must know of one loss; `own_call` where it replaces `Loss.__call__` and with it the reduction."""
+
+    shape: Kind
+    own_call: bool = False
+
+
+@dataclass(frozen=True)
+class Kinds:
+    """What has been found out about one model's losses, so that nothing is probed twice."""
+
+    losses: dict[int, tuple[Any, LossKind]] = field(default_factory=dict)
+    others: dict[str, tuple[Kind, ...]] = field(default_factory=dict)
+
+    def of_loss(self, loss: Any, y_true: Any, y_pred: Any) -> LossKind:
+        source = source_of(loss)
+        if id(source) not in self.losses:
+            self.losses[id(source)] = (source, probe_loss(loss, y_true, y_pred))  # held: its id stays its own
+        return self.losses[id(source)][1]
+
+    def of_added(self, model: Any, part: Any, count: int) -> tuple[Kind, ...]:
+        if "added" not in self.others:
+            self.others["added"] = probe_added(model, part.x, count)
+        if len(self.others["added"]) != count:
+            raise undecided(model, "add_loss() in one call, not in another,")
+        return self.others["added"]
+
+    def of_model(self, model: Any, part: Any) -> Kind:
+        if "model" not in self.others:
+            self.others["model"] = (probe_model(model, part),)
+        return self.others["model"][0]
+
+
+def source_of(loss: Any) -> Any:
+    """The user's own object: Keras wraps a plain function anew each time a model is compiled."""
+    from keras.src.losses.losses import LossFunctionWrapper
+
+    return loss.fn if type(loss) is LossFunctionWrapper and not loss._fn_kwargs else loss
+
+
+def name_of(loss: Any) -> str:
+    return str(getattr(loss, "name", None) or getattr(loss, "__name__", None) or type(loss).__name__)
+
+
+def is_known(loss: Any) -> bool:
+    """One of Keras' own losses that gives a value for each sample, whatever the others are."""
+    from keras.src.losses.losses import LossFunctionWrapper
+
+    function = getattr(loss, "fn", None)
+    if type(loss).call is not LossFunctionWrapper.call or function is None:
+        return False
+    ours = getattr(function, "__module__", None) == LossFunctionWrapper.__module__
+    return ours and function.__name__ not in COUPLED and loss._fn_kwargs.get("axis", -1) == -1
+
+
+def probe_loss(loss: Any, y_true: Any, y_pred: Any) -> LossKind:
+    """The kind of a compiled loss; refused if it is neither a value a sample, nor a mean, nor a sum."""
+    import keras
+
+    own_call = type(loss).__call__ is not keras.losses.Loss.__call__
+    if is_known(loss) and not own_call:
+        return LossKind("samples")
+
+    def call(labels: Any, predictions: Any) -> Any:
+        if own_call:
+            return loss(labels, predictions)
+        convert = lambda array: keras.ops.convert_to_tensor(array, dtype=loss.dtype)  # noqa: E731
+        return loss.call(keras.tree.map_structure(convert, labels), keras.tree.map_structure(convert, predictions))
+
+    found: set[Kind] | None = None
+    for style in STYLES:
+        pair = (random_like(y_true, style), random_like(y_pred, "signed" if style == "signed" else "unit", seed=1))
+        kinds = kinds_of_outputs(*whole_and_slices(lambda rows: [call(*rows)], pair))[0]
+        if kinds is not None:
+            found = kinds if found is None else found & kinds
+    if not found or (own_call and found == {"samples"}):
+        raise InputError(
+            f"The loss {name_of(loss)!r} cannot be computed in slices of the batch: it is neither a value for each sample "
+            "nor their mean or sum.",
+            "Let it return one value a sample, or plan with something other than micro-batches.",
+        )
+    return LossKind(first_of(found), own_call)
+
+
+def probe_added(model: Any, x: Any, count: int) -> tuple[Kind, ...]:
+    """The kind of everything that layers add with `add_loss` (activity regularisers too) when the model is called."""
+    for training in (True, False):
+
+        def call(rows: Any, training: bool = training) -> list[Any]:
+            return added_losses(model, rows[0], training)
+
+        found = kinds_of_model(call, (x,))
+        if len(found) == count and all(found):
+            return tuple(first_of(kinds) for kinds in found if kinds)
+    raise undecided(model, "add_loss()")
+
+
+def probe_model(model: Any, part: Any) -> Kind:
+    """The kind of a model's own `compute_loss`, its regularisers within."""
+    import keras
+
+    weighted = part.sample_weight is not None
+    for training in (True, False):
+
+        def call(rows: Any, training: bool = training) -> list[Any]:
+            x, y, *weight = rows
+            sample_weight = weight[0] if weighted else None
+            trainable, others = model_values(model)
+            y_pred, others, losses = call_model(model, (trainable, others), x, training)
+            mapping = [*zip(model.trainable_variables, trainable, strict=True)]
+            mapping += [*zip(model.non_trainable_variables, others, strict=True)]
+            with keras.StatelessScope(state_mapping=mapping), overriding(model, losses):
+                return [model._compute_loss(x, y, y_pred, sample_weight, training=True)]
+
+        found = kinds_of_model(call, (part.x, part.y, part.sample_weight) if weighted else (part.x, part.y))[0]
+        if found and found != {"samples"}:
+            return first_of(found - {"samples"})
+    raise undecided(model, "compute_loss()")
+
+
+def undecided(model: Any, what: str) -> InputError:
+    names = [layer.name for layer in model._flatten_layers() if layer._loss_ids] or [model.name]
+    return InputError(
+        f"The loss that {', '.join(map(repr, names[:3]))} makes with {what} is neither a mean over the samples nor a sum "
+        "of them, so that it cannot be computed in slices of the batch.",
+        "Plan with something other than micro-batches, or make it a mean over the samples.",
+    )
+
+
+def kinds_of_model(call: Callable[[Any], list[Any]], specs: tuple[Any, ...]) -> list[set[Kind] | None]:
+    arrays = tuple(random_like(spec, "binary" if seed else "signed", seed) for seed, spec in enumerate(specs))
+    return kinds_of_outputs(*whole_and_slices(call, arrays))
+
+
+def added_losses(model: Any, x: Any, training: bool) -> list[Any]:
+    *_, losses = call_model(model, model_values(model), x, training)
+    regularised = len([weight for weight in model.trainable_weights if weight.regularizer is not None])
+    return [model._aggregate_additional_loss(loss) for loss in losses[: len(losses) - regularised]]
+
+
+def call_model(model: Any, values: tuple[list[Any], list[Any]], x: Any, training: bool) -> tuple[Any, Any, Any]:
+    """Outputs, the new values of variables that are not trained, and all losses, as this backend's trainer gets them."""
+    import keras
+
+    arguments = {"training": training} if model._call_has_training_arg else {}
+    with overriding(model, []):
+        if keras.backend.backend() == "jax":  # of a layer that is called twice, its last losses only
+            y_pred, others, losses = model.stateless_call(*values, x, return_losses=True, **arguments)
+            return y_pred, others, losses
+        mapping = [*zip(model.trainable_variables, values[0], strict=True)]
+        mapping += [*zip(model.non_trainable_variables, values[1], strict=True)]
+        with keras.StatelessScope(state_mapping=mapping, collect_losses=True) as scope:
+            y_pred = model(x, **arguments)
+            losses = model.losses
+    return y_pred, [scope.get_current_value(variable) for variable in model.non_trainable_variables], losses
+
+
+@contextmanager
+def overriding(model: Any, losses: list[Any]) -> Iterator[None]:
+    """What `model.losses` is meanwhile; a step being traced around this may have set it."""
+    kept = model._losses_override
+    model._losses_override = losses
+    try:
+        yield
+    finally:
+        model._losses_override = kept
+
+
+def model_values(model: Any) -> tuple[list[Any], list[Any]]:
+    """Made-up values for a model's variables, the same each time."""
+    import numpy
+
+    random = numpy.random.default_rng(0)
+
+    def value(variable: Any, trained: bool) -> Any:
+        if "float" not in str(variable.dtype):
+            return numpy.zeros(variable.shape, variable.dtype)
+        values = random.normal(0.0, 0.2, variable.shape) if trained else random.uniform(0.5, 1.5, variable.shape)
+        return values.astype(variable.dtype)
+
+    trainable = [value(variable, True) for variable in model.trainable_variables]
+    others = [value(variable, False) for variable in model.non_trainable_variables]
+    return trainable, others
+
+
+def whole_and_slices(call: Callable[[Any], list[Any]], arrays: Any) -> tuple[list[Any], list[list[Any]]]:
+    """`call` on all rows and on the two slices, eagerly, whatever is being traced around it."""
+    import keras
+
+    def on(start: int, stop: int) -> list[Any]:
+        rows = rows_of(arrays, start, stop)
+        return [keras.ops.convert_to_numpy(keras.ops.cast(output, "float32")) for output in call(rows)]
+
+    return eagerly(lambda: (on(0, ROWS), [on(*cut) for cut in CUTS]))
+
+
+def rows_of(arrays: Any, start: int, stop: int) -> Any:
+    import keras
+
+    def cut(array: Any) -> Any:
+        return None if array is None else keras.ops.convert_to_tensor(array[start:stop])
+
+    return keras.tree.map_structure(cut, arrays)
+
+
+def kinds_of_outputs(whole: list[Any], slices: list[list[Any]]) -> list[set[Kind] | None]:
+    """For each output the kinds that it can be; None where the numbers say nothing."""
+    if len({len(whole), *map(len, slices)}) > 1:
+        return [set()]
+    return [kinds_of_output(output, [part[number] for part in slices]) for number, output in enumerate(whole)]
+
+
+def kinds_of_output(whole: Any, slices: list[Any]) -> set[Kind] | None:
+    import numpy
+
+    if not all(numpy.all(numpy.isfinite(values)) for values in (whole, *slices)):
+        return None
+    shares = [(stop - start) / ROWS for start, stop in CUTS]
+    kinds: dict[Kind, Any] = {}
+    if whole.ndim:
+        kinds = {"samples": numpy.concatenate(slices)} if all(part.ndim == whole.ndim for part in slices) else {}
+    else:
+        kinds["mean"] = sum(share * part for share, part in zip(shares, slices, strict=True))
+        kinds["sum"] = sum(slices)
+    return {
+        kind
+        for kind, value in kinds.items()
+        if value.shape == whole.shape and numpy.allclose(value, whole, rtol=TOLERANCE, atol=TOLERANCE * 1e-2)
+    }
+
+
+def first_of(kinds: set[Kind]) -> Kind:
+    order: tuple[Kind, ...] = ("samples", "mean", "sum")
+    return next(kind for kind in order if kind in kinds)
+
+
+def random_like(tree: Any, style: str, seed: int = 0) -> Any:
+    """Small random arrays shaped as these tensors: integers are 0 or 1, floats as `style` says."""
+    import keras
+    import numpy
+
+    random = numpy.random.default_rng((seed, len(style)))
+
+    def one(tensor: Any) -> Any:
+        if tensor is None:
+            return None
+        shape = (ROWS, *(LENGTH if size is None else size for size in tensor.shape[1:]))
+        dtype = keras.backend.standardize_dtype(tensor.dtype)
+        if dtype == "string":
+            raise InputError(
+                "A loss cannot be tried out on inputs of text.", "Turn text into numbers before the model."
+            )
+        if dtype == "bfloat16":
+            dtype = "float32"  # NumPy has none
+        if "float" not in dtype or style.startswith("binary"):
+            often = numpy.linspace(0.1, 0.9, ROWS).reshape(ROWS, *[1] * (len(shape) - 1))  # not alike in the two slices
+            return (random.random(shape) < often).astype(dtype)
+        values = random.uniform(0.05, 0.95, shape) if style == "unit" else random.normal(size=shape)
+        return values.astype(dtype)
+
+    return keras.tree.map_structure(one, tree)
+
+
+def eagerly(function: Callable[[], Result]) -> Result:
+    """`function` called in a thread of its own, where nothing is being traced, taped or placed on another device."""
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(function).result()
+
+
+def compiled_losses(model: Any) -> Iterator[Any]:
+    """The losses given to `compile`, as Keras would wrap them."""
+    import keras
+    from keras.src.losses.losses import LossFunctionWrapper
+
+    compiled = model._compile_loss
+    for loss in keras.tree.flatten(compiled._user_loss) if compiled is not None else ():
+        if isinstance(loss, keras.losses.Loss):
+            yield loss
+        elif callable(loss):
+            yield LossFunctionWrapper(loss, name=name_of(loss))

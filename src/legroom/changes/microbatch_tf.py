@@ -1,0 +1,154 @@
+"""Keras' own training step on TensorFlow, in slices: `keras/src/backend/tensorflow/trainer.py`, `train_step`.
+
+Private names used, tested with Keras 3.15.1 and TensorFlow 2.21: `Trainer._call_has_training_arg`, `Trainer._loss_tracker`,
+`Trainer._compile_loss`.
+"""
+
+import warnings
+from dataclasses import dataclass, field
+from typing import Any
+
+from legroom.changes.microbatch_loop import Cut, Found, Layout, accumulate, add_gradients, cut_batch, trace
+from legroom.changes.microbatch_metrics import update_metrics
+from legroom.changes.reductions import Losses, Slice, SliceLoss, growth, summed, update_loss_metrics
+
+
+@dataclass
+class Seen:
+    """The last slice's losses, with the tensors of its trace: only their number, groups and weights are read."""
+
+    loss: SliceLoss = field(default_factory=lambda: SliceLoss(()))
+
+
+@dataclass(frozen=True)
+class Step:
+    """One training step in slices, in place of `model.train_step`."""
+
+    model: Any
+    count: int
+    losses: Losses
+    grown: dict[bool, bool] = field(default_factory=dict)  # eager only: whether masks must be counted before
+
+    def __call__(self, data: Any) -> Any:
+        """As Keras has it: forward, backward and the metrics of each slice, and one update."""
+        import tensorflow as tf
+
+        cut = cut_batch(data, self.count)
+        seen = Seen()
+        layout = None
+        if not cut.single and not tf.executing_eagerly():
+            layout = trace(cut, lambda part, fraction: self.slice(cut, part, fraction, None, seen))
+        factors = self.count_masks(cut, seen.loss) if self.must_count(cut, seen, layout) else None
+        total = accumulate(
+            cut, lambda part, fraction: self.slice(cut, part, fraction, factors, seen), layout, self.compiled
+        )
+        return self.finish(cut, total, seen.loss, grow=factors is None and not cut.single)
+
+    @property
+    def compiled(self) -> bool:
+        return bool(self.model.jit_compile) and not self.model.run_eagerly
+
+    def slice(self, cut: Cut, data: Any, fraction: Any, factors: Any, seen: Seen) -> Found:
+        """Gradients, losses and metrics of one slice."""
+        import tensorflow as tf
+
+        model = self.model
+        part = part_of(data, fraction)
+        with tf.GradientTape() as tape:
+            y_pred = self.predict(part.x, training=True)
+            loss = self.losses.of_slice(part, y_pred, weight_of(cut.data))
+            if cut.single:
+                factors = growth(*loss.counts())
+            objective = model.optimizer.scale_loss(loss.objective(factors))
+        gradients = tape.gradient(objective, model.trainable_weights) if model.trainable_weights else []
+        seen.loss = loss
+        return Found(tuple(gradients), tuple(loss.sums()), self.update_metrics(part, y_pred))
+
+    def predict(self, x: Any, training: bool) -> Any:
+        return self.model(x, training=training) if self.model._call_has_training_arg else self.model(x)
+
+    def update_metrics(self, part: Slice, y_pred: Any) -> dict[str, Any]:
+        """The metrics see each slice once. A model's own `compute_metrics` may log more than its metrics hold."""
+        model = self.model
+        if self.losses.own_metrics:
+            return dict(model.compute_metrics(part.x, part.y, y_pred, sample_weight=part.sample_weight))
+        update_metrics(model, part, y_pred)
+        return {}
+
+    def must_count(self, cut: Cut, seen: Seen, layout: Layout | None) -> bool:
+        """Whether losses would have to grow by different factors at the end, so that one sum of gradients is not enough."""
+        if cut.single:
+            return False
+        if layout is not None:
+            return seen.loss.mixed
+        weighted = weight_of(cut.data) is not None
+        if weighted not in self.grown:  # a single sample shows which outputs have masks
+            self.grown[weighted] = self.masked_loss(cut, *cut.piece(0, 1)).mixed
+        return self.grown[weighted]
+
+    def masked_loss(self, cut: Cut, data: Any, fraction: Any) -> SliceLoss:
+        part = part_of(data, fraction)
+        return self.losses.of_slice(part, self.predict(part.x, training=False), weight_of(cut.data))
+
+    def count_masks(self, cut: Cut, loss: SliceLoss) -> list[Any]:
+        """By how much each loss grows, from a forward pass of which a graph keeps only what makes the masks."""
+        import keras
+        import tensorflow as tf
+
+        def compute(data: Any, fraction: Any) -> Found:
+            totals, valids = self.masked_loss(cut, data, fraction).counts()
+            return Found((), (*totals, *valids))
+
+        scalar = tf.TensorSpec([], keras.config.floatx())
+        layout = None if tf.executing_eagerly() else Layout((), (), (scalar,) * (2 * len(loss.terms)))
+        sums = accumulate(cut, compute, layout, self.compiled).sums
+        half = len(sums) // 2
+        return growth(list(sums[:half]), list(sums[half:]))
+
+    def finish(self, cut: Cut, total: Found, loss: SliceLoss, grow: bool) -> Any:
+        """One update with the whole batch's gradients, and the logs of the whole batch."""
+        import tensorflow as tf
+
+        model = self.model
+        values, factors, added = loss.totals(total.sums)
+        gradients = list(total.gradients)
+        if grow and any(term.group is not None for term in loss.terms):
+            gradients = [scaled(gradient, factors[0]) for gradient in gradients]
+        with tf.GradientTape() as tape:
+            regularisers = self.losses.regularisers()
+            penalty = None if regularisers is None else model.optimizer.scale_loss(regularisers)
+        if penalty is not None and model.trainable_weights:
+            gradients = list(map(add_gradients, gradients, tape.gradient(penalty, model.trainable_weights)))
+        update_loss_metrics(model, values, cut.batch if cut.static else None)
+        whole = summed([*loss.weighted(values), added, regularisers])
+        model._loss_tracker.update_state(whole, sample_weight=cut.batch)
+        if model.trainable_weights:
+            model.optimizer.apply_gradients(zip(gradients, model.trainable_weights, strict=True))
+        else:
+            warnings.warn("The model does not have any trainable weights.", stacklevel=2)
+        logs = model.get_metrics_result()
+        return {name: logs.get(name, value) for name, value in total.logs.items()} if total.logs else logs
+
+
+def part_of(data: Any, fraction: Any) -> Slice:
+    import keras
+
+    x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(data)
+    return Slice(x, y, sample_weight, fraction)
+
+
+def weight_of(data: Any) -> Any:
+    import keras
+
+    return keras.utils.unpack_x_y_sample_weight(data)[2]
+
+
+def scaled(gradient: Any, factor: Any) -> Any:
+    import tensorflow as tf
+
+    if gradient is None:
+        return None
+    if isinstance(gradient, tf.IndexedSlices):
+        values = gradient.values * tf.cast(factor, gradient.values.dtype)
+        return tf.IndexedSlices(values, gradient.indices, gradient.dense_shape)
+    return gradient * tf.cast(factor, gradient.dtype)

@@ -1,0 +1,191 @@
+"""A block of layers as a pure function of its inputs and its variables' values, so that it can be run a second time.
+
+Inside the block no variable is changed and no loss is recorded: what the layers would have changed (statistics, seeds) comes out
+beside the outputs and is applied once, after the first run. A second run starts from the same values and draws the same masks.
+
+Private names used, tested with Keras 3.15.1: `keras.src.backend.common.global_state` ("autocast_scope", "current_call_ctx",
+"stateless_scope"), `backend.AutocastScope`, `get_keras_mask`, `set_keras_mask`, `Layer._loss_ids`, `Layer._flatten_layers`,
+`keras.src.random.seed_generator.global_seed_generator`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+from legroom.errors import InputError
+
+Function = Callable[[list[Any]], list[Any]]
+
+
+@dataclass(frozen=True)
+class Ran:
+    """What one run of a block gave: outputs with their masks, the variables it wanted to change, the losses it added."""
+
+    outputs: list[Any]
+    masks: list[Any]
+    updates: list[tuple[Any, Any]]
+    losses: list[tuple[Any, Any]]
+
+
+@dataclass(eq=False)
+class Block:
+    """Layers that are recomputed as one; `found` are variables outside them that a run turned out to change."""
+
+    name: str
+    layers: tuple[Any, ...]
+    found: list[Any] = field(default_factory=list)
+    checked: bool = False
+
+    def variables(self) -> list[Any]:
+        """All state of the layers, seeds and metrics too; tables of embeddings are read inside, so their gradients stay sparse."""
+        everything = [variable for layer in self.layers for variable in all_variables(layer)] + self.found
+        sparse = {id(table) for layer in self.layers for table in embedding_tables(layer)} if on_tensorflow() else set()
+        return [v for v in {id(v): v for v in everything}.values() if id(v) not in sparse]
+
+
+def all_variables(layer: Any) -> list[Any]:
+    return [*layer.variables, *getattr(layer, "metrics_variables", ())]
+
+
+def embedding_tables(layer: Any) -> list[Any]:
+    import keras
+
+    return [
+        v for sub in layer._flatten_layers() if isinstance(sub, keras.layers.Embedding) for v in sub.trainable_variables
+    ]
+
+
+def on_tensorflow() -> bool:
+    import keras
+
+    return bool(keras.backend.backend() == "tensorflow")
+
+
+def run(block: Block, function: Function, inputs: list[Any], training: bool) -> list[Any]:
+    """The outputs of `function`, which calls the block's layers on `inputs`, computed so that nothing inside is kept."""
+    backend = importlib.import_module("keras.src.backend")
+    name = "legroom.changes.remat_tensorflow" if on_tensorflow() else "legroom.changes.remat_jax"
+    framework = importlib.import_module(name)
+    if not framework.records(inputs, training):
+        return function(inputs)
+    surroundings = current_surroundings()
+    while True:
+        variables = block.variables()
+        with backend.AutocastScope(None):
+            values = [backend.convert_to_tensor(variable.value) for variable in variables]
+        masks = [backend.get_keras_mask(tensor) for tensor in inputs]
+        pure = partial(run_purely, Bound(function, tuple(variables), block.layers, surroundings))
+        ran = framework.checkpoint(block, pure, (inputs, masks, values), [v.trainable for v in variables])
+        known = {id(variable) for variable in variables}
+        missed = [variable for variable, _ in ran.updates if id(variable) not in known]
+        if not missed:
+            break
+        block.found.extend(missed)  # its starting value must be an input of the block: run again with it among them
+    refuse_changed_weights(block, ran)
+    for variable, value in ran.updates:
+        variable.assign(value)
+    for owner, loss in ran.losses:
+        owner.add_loss(loss)
+    for output, mask in zip(ran.outputs, ran.masks, strict=True):
+        if mask is not None:
+            backend.set_keras_mask(output, mask)
+    return list(ran.outputs)
+
+
+def refuse_changed_weights(block: Block, ran: Ran) -> None:
+    """A weight that is overwritten in the forward pass has another gradient afterwards than before."""
+    changed = [variable.path for variable, _ in ran.updates if variable.trainable]
+    if changed:
+        raise InputError(
+            f"The block {block.name!r} cannot be recomputed: its forward pass overwrites {', '.join(changed)}, which is trained.",
+            "Leave that layer out of the blocks.",
+        )
+
+
+@dataclass(frozen=True)
+class Bound:
+    """What is the same in every run of a block."""
+
+    function: Function
+    variables: tuple[Any, ...]
+    layers: tuple[Any, ...]
+    surroundings: dict[str, Any]
+
+
+def run_purely(bound: Bound, inputs: list[Any], masks: list[Any], values: list[Any]) -> Ran:
+    backend = importlib.import_module("keras.src.backend")
+    for tensor, mask in zip(inputs, masks, strict=True):
+        if mask is not None:
+            backend.set_keras_mask(tensor, mask)
+    scope = block_scope()(list(zip(bound.variables, values, strict=True)), collect_losses=True)
+    with standing_in(bound.surroundings), scope:
+        outputs = bound.function(inputs)
+        found = [backend.get_keras_mask(output) for output in outputs]
+        losses = [(owner_of(loss, bound.layers), loss) for loss in scope.losses]
+    return Ran(outputs, found, list(scope.changed.values()), losses)
+
+
+def block_scope() -> type[Any]:
+    """A StatelessScope that remembers which variables were changed and reads those it was not given from the scope around it."""
+    import keras
+
+    class BlockScope(keras.StatelessScope):  # type: ignore[misc]
+        def __init__(self, mapping: list[Any], collect_losses: bool) -> None:
+            super().__init__(mapping, collect_losses=collect_losses)
+            self.changed: dict[int, tuple[Any, Any]] = {}
+
+        def add_update(self, update: tuple[Any, Any]) -> None:
+            super().add_update(update)
+            self.changed[id(update[0])] = update
+
+        def get_current_value(self, variable: Any) -> Any:
+            value = super().get_current_value(variable)
+            if value is None and self.original_scope is not None:
+                return self.original_scope.get_current_value(variable)
+            return value
+
+    return BlockScope
+
+
+def owner_of(loss: Any, layers: Sequence[Any]) -> Any:
+    """The layer that added a loss; its note of it is taken back, since the loss will be added again outside the block."""
+    for layer in layers:
+        for inner in layer._flatten_layers():
+            if id(loss) in inner._loss_ids:
+                inner._loss_ids.discard(id(loss))
+                return inner
+    raise InputError("A loss was added inside a block by a layer that is not part of it.", "Leave that layer out.")
+
+
+SURROUNDINGS = ("autocast_scope", "current_call_ctx")
+
+
+def current_surroundings() -> dict[str, Any]:
+    """What Keras layers find around them when called: whether it is training, and the type that weights are cast to."""
+    state = importlib.import_module("keras.src.backend.common.global_state")
+    return {name: state.get_global_attribute(name) for name in SURROUNDINGS}
+
+
+@contextlib.contextmanager
+def standing_in(surroundings: dict[str, Any]) -> Iterator[None]:
+    """The backward pass runs where no layer is being called: put back what stood around the forward pass."""
+    state = importlib.import_module("keras.src.backend.common.global_state")
+    before = current_surroundings()
+    try:
+        for name, value in surroundings.items():
+            state.set_global_attribute(name, value)
+        yield
+    finally:
+        for name, value in before.items():
+            state.set_global_attribute(name, value)
+
+
+def make_global_seeds() -> None:
+    """Keras makes its global seed generator when first asked, which must not happen inside a block."""
+    if on_tensorflow():
+        importlib.import_module("keras.src.random.seed_generator").global_seed_generator()

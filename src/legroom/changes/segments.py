@@ -1,0 +1,23 @@
+"""What a model's blocks would save and cost at a batch size, as plain data that another process can read."""
+
+from typing import Any
+
+
+def costs_of(model: Any, batch: int) -> list[dict[str, Any]]:
+    """One entry for each segment of the model, in the order of execution."""
+    from legroom.changes.remat import segments_of
+
+    found = segments_of(model)
+    befores = [None, *(segment.model for segment in found[:-1])]
+    return [
+        {
+            "name": segment.name,
+            "kept_bytes": segment.kept_bytes(batch),
+            "boundary_bytes": segment.boundary_bytes(batch),
+            "flops": segment.flops * batch,
+            "shared_bytes": segment.shared_bytes * batch,
+            "recomputable": not segment.refused,
+            "begins": before is not None and segment.model != before,
+        }
+        for segment, before in zip(found, befores, strict=True)
+    ]

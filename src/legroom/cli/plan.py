@@ -1,0 +1,57 @@
+"""`legroom plan`: the cheapest change that makes a training step fit."""
+
+from typing import Any
+
+import click
+
+from legroom.cli.output import answers, print_json, progress
+from legroom.front.child import require_target
+from legroom.front.estimating import Estimator, require_batch
+from legroom.front.planning import ALLOWED, Planner, require_allowed
+from legroom.front.source import ScriptSource
+from legroom.front.target import choose_card
+from legroom.report.plan import planning_text, planning_view
+
+EPILOG = """\b
+Examples:
+  legroom plan train.py --gpu t4
+  legroom plan train.py --budget 8GiB --json
+  legroom plan train.py --gpu t4 --allow mixed-precision
+
+Nothing is trained and nothing is changed: every plan that is shown was done to
+the script's model in a process of its own, and estimated there."""
+
+
+@click.command(epilog=EPILOG)
+@click.argument("target")
+@click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
+@click.option("--gpu", metavar="NAME", help="The card to train on (`legroom gpus`), or a TOML file describing one.")
+@click.option("--budget", metavar="SIZE", help="How much of it may be used, e.g. 8GiB.")
+@click.option("--batch", type=int, metavar="N", help="Another batch size than the script's.")
+@click.option("--allow", metavar="NAMES", default="", help=f"What may change what is learned: {', '.join(ALLOWED)}.")
+@click.option(
+    "--max-batch/--no-max-batch", default=True, show_default=True, help="Also find the largest batch as it is."
+)
+@click.option("--engine", type=click.Choice(["auto", "xla", "op"]), default="auto", help="As for `legroom estimate`.")
+@click.option(
+    "--time-limit", type=float, default=900.0, metavar="SECONDS", show_default=True, help="For each compilation."
+)
+@click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout.")
+def plan(target: str, arguments: tuple[str, ...], as_json: bool, **chosen: Any) -> int:
+    """Find the cheapest change that makes a training step fit, and say what it costs and whether it is exact."""
+    card = choose_card(chosen["gpu"], chosen["budget"])
+    allow = require_allowed([name.strip() for name in chosen["allow"].split(",") if name.strip()])
+    require_batch(chosen["batch"])
+    require_target(target)
+    with progress() as say:
+        say(f"running {target} up to its first training step")
+        with (
+            ScriptSource(target, arguments) as source,
+            Estimator(source, card, chosen["engine"], say=say, limit=chosen["time_limit"]) as estimator,
+        ):
+            found = Planner(estimator, chosen["batch"], allow, say=say).run(max_batch=chosen["max_batch"])
+    if as_json:
+        print_json(planning_view(found))
+    else:
+        answers().print(planning_text(found))
+    return 0 if found.chosen is not None else 1

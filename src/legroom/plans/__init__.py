@@ -1,0 +1,1 @@
+"""Which changes to make, chosen from sizes and costs alone."""

@@ -1,0 +1,138 @@
+"""A Planning for people and as JSON: the plans that fit, what each costs, and which one to take."""
+
+from typing import Any
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from legroom.records.plan import Action, Plan, Planning, action_from_json, action_to_json
+from legroom.report.view import SCHEMA
+from legroom.units import format_bytes
+
+SHOWN_NAMES = 3
+
+
+def planning_text(planning: Planning) -> RenderableType:
+    """The whole answer, ready to print."""
+    parts: list[RenderableType] = [verdict(planning), Text(), plan_table(planning)]
+    best = planning.best
+    if best is not None:
+        parts += [Text(f"not exact: {reason}", style="yellow") for reason in best.reasons]
+    if planning.max_batch is not None:
+        parts.append(Text(f"\nThe largest batch that fits as it is: {planning.max_batch}."))
+    parts += [Text(f"not possible: {reason}", style="dim") for reason in planning.refused]
+    parts += [Text(f"note: {note}", style="dim") for note in planning.notes]
+    return Group(*parts)
+
+
+def verdict(planning: Planning) -> Text:
+    need, usable = format_bytes(planning.unchanged.high_bytes), format_bytes(planning.usable_bytes)
+    batch = "The step" if planning.batch is None else f"Batch {planning.batch}"
+    text = Text(f"{batch} needs up to {need} as it is; {usable} of {planning.gpu} can be used.\n")
+    best = planning.best
+    if best is None:
+        smallest = min((plan.high_bytes for plan in planning.plans), default=planning.unchanged.high_bytes)
+        text.append("Nothing that Legroom may change makes it fit", style="bold red")
+        text.append(f": the smallest it found needs {format_bytes(smallest)}.")
+    elif not best.actions:
+        text.append("It fits as it is", style="bold green")
+        text.append("; nothing needs to change.")
+    else:
+        words = ", ".join(action_text(action) for action in best.actions)
+        text.append(f"It fits with {words}", style="bold green")
+        text.append(f": up to {format_bytes(best.high_bytes)}, {cost_text(best)}, {best.exactness}.")
+    return text
+
+
+def plan_table(planning: Planning) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    for name in ("plan", "peak", "at most", "time", "exact"):
+        table.add_column(name, justify="left" if name in ("plan", "exact") else "right")
+    listed = [*planning.plans] if planning.unchanged in planning.plans else [*planning.plans, planning.unchanged]
+    for number, plan in enumerate(listed):
+        words = ", ".join(action_text(action) for action in plan.actions) or "as it is"
+        style = "bold" if number == planning.chosen else "" if plan.fits else "dim"
+        table.add_row(
+            *(words, format_bytes(plan.peak_bytes), format_bytes(plan.high_bytes)),
+            *(f"× {plan.slowdown:.2f}", plan.exactness if plan.fits else "does not fit"),
+            style=style,
+        )
+    return table
+
+
+def cost_text(plan: Plan) -> str:
+    return "at no cost in time" if plan.slowdown < 1.005 else f"{plan.slowdown - 1:.0%} slower"
+
+
+def action_text(action: Action) -> str:
+    """An action as a user would say it."""
+    if action.name == "microbatch":
+        return f"{action['count']} micro-batches in each step"
+    if action.name == "remat":
+        layers = [name for block in action["blocks"] for name in block]
+        shown = ", ".join(layers[:SHOWN_NAMES]) + (", …" if len(layers) > SHOWN_NAMES else "")
+        return f"{len(layers)} layers recomputed ({shown})"
+    if action.name == "data_on_host":
+        return "the arrays kept in host memory"
+    return f"{action['policy']}" if action.name == "mixed_precision" else action.name
+
+
+def planning_view(planning: Planning) -> dict[str, Any]:
+    """The whole answer as plain data; `planning_from` reads it."""
+    return {
+        "schema": SCHEMA,
+        "gpu": planning.gpu,
+        "batch": planning.batch,
+        "usable_bytes": planning.usable_bytes,
+        "unchanged": plan_view(planning.unchanged),
+        "plans": [plan_view(plan) for plan in planning.plans],
+        "chosen": planning.chosen,
+        "max_batch": planning.max_batch,
+        "refused": list(planning.refused),
+        "notes": list(planning.notes),
+        "seconds": round(planning.seconds, 3),
+    }
+
+
+def plan_view(plan: Plan) -> dict[str, Any]:
+    return {
+        "actions": [action_to_json(action) for action in plan.actions],
+        "peak_bytes": plan.peak_bytes,
+        "low_bytes": plan.low_bytes,
+        "high_bytes": plan.high_bytes,
+        "fits": plan.fits,
+        "slowdown": round(plan.slowdown, 4),
+        "exact": plan.exactness == "exact",
+        "exactness": plan.exactness,
+        "reasons": list(plan.reasons),
+    }
+
+
+def planning_from(view: dict[str, Any]) -> Planning:
+    """The answer from its JSON."""
+    return Planning(
+        gpu=view["gpu"],
+        batch=view["batch"],
+        usable_bytes=view["usable_bytes"],
+        unchanged=plan_from(view["unchanged"]),
+        plans=tuple(plan_from(plan) for plan in view["plans"]),
+        chosen=view["chosen"],
+        max_batch=view["max_batch"],
+        refused=tuple(view["refused"]),
+        notes=tuple(view["notes"]),
+        seconds=view["seconds"],
+    )
+
+
+def plan_from(view: dict[str, Any]) -> Plan:
+    return Plan(
+        actions=tuple(action_from_json(action) for action in view["actions"]),
+        peak_bytes=view["peak_bytes"],
+        low_bytes=view["low_bytes"],
+        high_bytes=view["high_bytes"],
+        fits=view["fits"],
+        slowdown=view["slowdown"],
+        exactness=view["exactness"],
+        reasons=tuple(view["reasons"]),
+    )

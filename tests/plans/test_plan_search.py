@@ -1,0 +1,156 @@
+"""Which actions are asked for, and which plan is taken: over made-up steps whose peak is a formula."""
+
+from math import ceil
+
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from legroom.errors import InputError
+from legroom.plans.search import DATA_ON_HOST, MOST_COUNTS, Search, Tried, even
+from legroom.records.estimate import Estimate
+from legroom.records.plan import Action, action_from_json, action_to_json
+
+GIB, MIB = 2**30, 2**20
+
+
+def estimate(high: float, usable: int, batch: int = 64, **breakdown: int) -> Estimate:
+    peak = int(high / 1.1)
+    known = {"weights": 0, "optimizer": 0, "gradients": 0, "other": 0, **breakdown}
+    return Estimate(
+        *("op", "1", "tensorflow", "2.21", "graph", "t4", batch, peak, int(high / 1.2), int(high), peak, 0, usable),
+        *(known, ()),
+    )
+
+
+class Step:
+    """Activations that shrink with micro-batches and recomputation, above weights that do not."""
+
+    def __init__(
+        self, usable: int, *, fixed: int = GIB, activations: int = 8 * GIB, data: int = 0, batch: int = 64
+    ) -> None:
+        self.usable, self.fixed, self.activations, self.data, self.batch = usable, fixed, activations, data, batch
+        self.asked: list[tuple[Action, ...]] = []
+
+    def high(self, actions: tuple[Action, ...]) -> float:
+        names = {action.name: action for action in actions}
+        held = self.activations / (names["microbatch"]["count"] if "microbatch" in names else 1)
+        held /= 4 if "remat" in names else 1
+        held /= 2 if "mixed_precision" in names else 1
+        return self.fixed + held + (0 if "data_on_host" in names else self.data)
+
+    def ask(self, actions: tuple[Action, ...]) -> Tried:
+        self.asked.append(actions)
+        names = [action.name for action in actions]
+        data = 0 if "data_on_host" in names else self.data
+        slow = 1.0 + 0.02 * ("microbatch" in names) + 0.3 * ("remat" in names)
+        exactness = "inexact" if "mixed_precision" in names else "equivalent" if "microbatch" in names else "exact"
+        found = estimate(self.high(actions), self.usable, self.batch, data=data, weights=self.fixed // 4)
+        return Tried(actions, found, slow, exactness)  # type: ignore[arg-type]
+
+    def blocks(self, bytes_to_save: int) -> Action | None:
+        return Action("remat", (("blocks", (("a", "b"),)),)) if bytes_to_save <= self.activations * 0.75 else None
+
+
+def none_to_recompute(bytes_to_save: int) -> None:
+    return None
+
+
+def test_a_step_that_fits_is_left_alone():
+    step = Step(16 * GIB)
+    planning = Search(step.ask, step.blocks).run()
+    assert planning.best is not None
+    assert planning.best.actions == ()
+    assert step.asked == [()]
+
+
+@given(st.integers(2, 512), st.integers(MIB, 64 * GIB), st.integers(MIB, 4 * GIB), st.integers(MIB, 8 * GIB))
+def test_the_fewest_micro_batches_that_fit_are_found(batch, activations, fixed, room):
+    step = Step(fixed + room, fixed=fixed, activations=activations, batch=batch)
+    fewest = ceil(activations / room)
+    assume(1 < fewest <= batch)
+    planning = Search(step.ask, none_to_recompute).run()
+    assert planning.best is not None
+    found = planning.best.actions[0]["count"]
+    assert found <= max(even(fewest, batch), fewest + 1, ceil(fewest * 1.05))
+    assert planning.best.high_bytes <= step.usable
+    assert len(step.asked) <= MOST_COUNTS + 1
+
+
+@given(st.integers(2, 1000), st.integers(2, 1000))
+def test_equal_slices_are_preferred_where_they_are_near(batch, count):
+    assume(count <= batch)
+    found = even(count, batch)
+    assert count <= found <= 2 * count
+    assert found == count or batch % found == 0
+
+
+def test_exact_comes_before_equivalent_and_both_are_shown():
+    step = Step(4 * GIB)
+    planning = Search(step.ask, step.blocks).run()
+    assert [[action.name for action in plan.actions] for plan in planning.plans] == [["remat"], ["microbatch"]]
+    assert planning.best is planning.plans[0]
+
+
+def test_data_goes_off_the_gpu_first_because_that_costs_nothing():
+    step = Step(10 * GIB, data=4 * GIB)
+    planning = Search(step.ask, step.blocks, free=(DATA_ON_HOST,)).run()
+    assert planning.best is not None
+    assert [action.name for action in planning.best.actions] == ["data_on_host"]
+
+
+def test_where_one_action_will_not_do_two_are_taken():
+    step = Step(GIB + GIB // 64, batch=256)
+    planning = Search(step.ask, step.blocks).run()
+    assert planning.best is not None
+    assert {action.name for action in planning.best.actions} <= {"remat", "microbatch"}
+
+
+def test_nothing_inexact_is_tried_unasked():
+    step = Step(4 * GIB)
+    Search(step.ask, step.blocks).run()
+    assert not any(action.name == "mixed_precision" for actions in step.asked for action in actions)
+    allowed = Search(step.ask, step.blocks, precision=Action("mixed_precision", (("policy", "mixed_bfloat16"),))).run()
+    assert allowed.best is not None
+    assert allowed.best.exactness == "exact"
+
+
+def test_a_budget_below_the_weights_has_no_plan():
+    step = Step(GIB // 2)
+    planning = Search(step.ask, step.blocks).run()
+    assert planning.chosen is None
+    assert planning.best is None
+    assert all(not plan.fits for plan in planning.plans)
+
+
+def test_what_cannot_be_done_is_refused_with_its_reason():
+    step = Step(4 * GIB)
+
+    def ask(actions: tuple[Action, ...]) -> Tried:
+        if any(action.name == "microbatch" for action in actions):
+            raise InputError("the loss cannot be taken apart")
+        return step.ask(actions)
+
+    planning = Search(ask, step.blocks).run()
+    assert planning.refused == ("microbatch: the loss cannot be taken apart",)
+    assert planning.best is not None
+
+
+def test_an_action_that_saves_nothing_is_refused():
+    step = Step(4 * GIB, activations=8 * GIB)
+
+    def ask(actions: tuple[Action, ...]) -> Tried:
+        return Tried(actions, estimate(9 * GIB, 4 * GIB))
+
+    planning = Search(ask, step.blocks).run()
+    assert planning.chosen is None
+    assert any("saves nothing" in reason for reason in planning.refused)
+
+
+@pytest.mark.parametrize(
+    "action", [Action("microbatch", (("count", 4),)), Action("remat", (("blocks", (("a", "b"), ("c",))),)), Action("x")]
+)
+def test_actions_survive_json(action):
+    import json
+
+    assert action_from_json(json.loads(json.dumps(action_to_json(action)))) == action
