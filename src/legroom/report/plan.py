@@ -102,7 +102,7 @@ def plan_view(plan: Plan) -> dict[str, Any]:
         "low_bytes": plan.low_bytes,
         "high_bytes": plan.high_bytes,
         "fits": plan.fits,
-        "slowdown": round(plan.slowdown, 4),
+        "slowdown": plan.slowdown,
         "exact": plan.exactness == "exact",
         "exactness": plan.exactness,
         "reasons": list(plan.reasons),
