@@ -4,13 +4,14 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: help setup demo test test-full lint format bench bench-accuracy bench-speed bench-host bench-bfc clean
+.PHONY: help setup demo test test-full lint format bench bench-accuracy bench-speed bench-host bench-bfc bench-plan clean
 
 help:
 	@echo "make demo            estimate an example script for three GPUs"
 	@echo "make test            the tests (a fair sample of the long series); make test-full: all of them"
 	@echo "make lint            ruff and mypy; make format: let ruff rewrite"
 	@echo "make bench-accuracy  predictions against a real H200 and this CPU's allocator, written to docs/accuracy.md (long)"
+	@echo "make bench-plan      plans under half of a model's peak, for real, written to docs/plan.md"
 	@echo "make bench-host      predicted and measured RAM of data pipelines, written to docs/accuracy-host.md"
 	@echo "make bench-speed     time and memory of an estimate, written to docs/speed.md"
 	@echo "make setup           only the environment: .venv, and the XLA compilers in theirs"
@@ -50,6 +51,9 @@ bench: bench-accuracy bench-speed
 bench-accuracy: $(READY)
 	$(BIN)/python bench/accuracy.py
 	$(BIN)/python bench/op_accuracy.py all
+
+bench-plan: $(READY)
+	$(BIN)/python bench/plan.py --write
 
 bench-host: $(READY)
 	$(BIN)/python bench/host.py --write
