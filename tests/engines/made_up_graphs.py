@@ -2,6 +2,7 @@
 
 from hypothesis import strategies as st
 
+from legroom.engines.op.clock import Clock
 from legroom.engines.op.executor import Executor
 from legroom.engines.op.graph import Graph, Node
 from legroom.engines.op.ops import Array, Op
@@ -32,6 +33,9 @@ class MadeUpKernels:
 
     def seconds(self, op):
         return op.attributes.get("seconds", 1.0)
+
+    def clock(self):
+        return Clock()
 
     def is_cheap(self, op):
         return op.attributes.get("cheap", False)

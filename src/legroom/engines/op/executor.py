@@ -9,10 +9,10 @@ freed when its last reader has run; a kernel may take over an input's buffer tha
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from heapq import heappop, heappush
 from random import Random
 
 from legroom.engines.op.bfc import OutOfMemory
+from legroom.engines.op.clock import Clock
 from legroom.engines.op.graph import Node
 from legroom.engines.op.ledger import Allocator, Held, Ledger, Owner
 from legroom.engines.op.ops import Op
@@ -74,14 +74,13 @@ class Executor(Ledger):
         roots = [n for n, waits in enumerate(self.pending) if waits == 0]
         for i, node in enumerate(roots):
             pool[i % self.threads].tasks.append(node)
-        heap: list[tuple[float, int, int]] = []
-        self.order = 0
+        clock = self.kernels.clock()
         idle: list[int] = []
         for i in range(self.threads):
-            self.begin_next(pool, i, 0.0, heap, idle)
-        self.require_progress(pool, heap)
-        while heap:
-            now, _, i = heappop(heap)
+            self.begin_next(pool, i, clock, idle)
+        self.require_progress(pool, clock)
+        while clock:
+            i = clock.end_next()
             thread = pool[i]
             assert thread.running is not None
             ready = self.end(thread.running)
@@ -89,18 +88,18 @@ class Executor(Ledger):
             self.hand_out(thread, ready)
             for j, other in enumerate(pool):
                 if other.waiting is not None:
-                    self.start(pool, j, other.waiting[0], now, heap)
-            self.begin_next(pool, i, now, heap, idle)
+                    self.start(pool, j, other.waiting[0], clock)
+            self.begin_next(pool, i, clock, idle)
             while idle and any(thread.tasks for thread in pool):
-                self.begin_next(pool, idle.pop(0), now, heap, idle)
-            self.require_progress(pool, heap)
+                self.begin_next(pool, idle.pop(0), clock, idle)
+            self.require_progress(pool, clock)
         for tensor in self.graph.returned:
             self.drop(self.bound.get(tensor))
 
-    def require_progress(self, pool: list[_Thread], heap: list[tuple[float, int, int]]) -> None:
+    def require_progress(self, pool: list[_Thread], clock: Clock) -> None:
         """Out of memory is when one waits for room and nobody runs who could make some."""
         stuck = next((thread.waiting for thread in pool if thread.waiting is not None), None)
-        if not heap and stuck is not None:
+        if not clock and stuck is not None:
             raise stuck[1]
 
     def hand_out(self, thread: _Thread, ready: list[int]) -> None:
@@ -116,9 +115,7 @@ class Executor(Ledger):
         for node in reversed(expensive):
             thread.tasks.appendleft(node)
 
-    def begin_next(
-        self, pool: list[_Thread], i: int, now: float, heap: list[tuple[float, int, int]], idle: list[int]
-    ) -> None:
+    def begin_next(self, pool: list[_Thread], i: int, clock: Clock, idle: list[int]) -> None:
         thread = pool[i]
         if thread.inline:
             node = thread.inline.popleft()
@@ -130,9 +127,9 @@ class Executor(Ledger):
                 idle.append(i)
                 return
             node = victim.tasks.pop()
-        self.start(pool, i, node, now, heap)
+        self.start(pool, i, node, clock)
 
-    def start(self, pool: list[_Thread], i: int, node: int, now: float, heap: list[tuple[float, int, int]]) -> None:
+    def start(self, pool: list[_Thread], i: int, node: int, clock: Clock) -> None:
         """Starts a node, or lets its thread wait for memory: TensorFlow tries again for ten seconds while others run."""
         thread = pool[i]
         try:
@@ -141,11 +138,10 @@ class Executor(Ledger):
             thread.waiting = node, error
             return
         thread.running, thread.waiting = node, None
-        self.order += 1
         seconds = self.plans[node].seconds
         if self.random is not None:
             seconds *= 2 ** self.random.uniform(-SPREAD, SPREAD)
-        heappush(heap, (now + seconds, self.order, i))
+        clock.start(i, seconds)
 
     def begin(self, number: int) -> None:
         """The kernel starts: outputs and temporaries are taken."""

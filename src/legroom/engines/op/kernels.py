@@ -1,6 +1,7 @@
 """A device's kernels as the executor meets them: what an op hands on, takes, changes, and how long it keeps a thread busy."""
 
 from legroom.engines.op import kernels_cpu, kernels_cpu_times, kernels_gpu, sharing
+from legroom.engines.op.clock import Clock, SharedClock
 from legroom.engines.op.graph import COMPILED_CALL, LOOP_END, LOOP_GATE
 from legroom.engines.op.ops import Op
 from legroom.gpus import Gpu
@@ -56,6 +57,9 @@ class CpuKernels:
     def seconds(self, op: Op) -> float:
         return GLANCE_SECONDS if op.kind in CHEAP else kernels_cpu_times.seconds_of(op)
 
+    def clock(self) -> Clock:
+        return SharedClock(self.threads)
+
 
 class GpuKernels:
     """TensorFlow's GPU kernels: the host only launches them, one after the other, and none counts as expensive."""
@@ -86,6 +90,9 @@ class GpuKernels:
 
     def seconds(self, op: Op) -> float:
         return GLANCE_SECONDS if op.kind in CHEAP else LAUNCH_SECONDS
+
+    def clock(self) -> Clock:
+        return Clock()
 
 
 def within_compiled(op: Op) -> tuple[int, ...]:

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import Protocol
 
+from legroom.engines.op.clock import Clock
 from legroom.engines.op.graph import Graph, Node
 from legroom.engines.op.ops import Op
 from legroom.engines.op.sharing import COPY_ON_READ, updates
@@ -26,6 +27,8 @@ class Kernels(Protocol):
     def seconds(self, op: Op) -> float: ...
 
     def is_cheap(self, op: Op) -> bool: ...
+
+    def clock(self) -> Clock: ...
 
 
 @dataclass(frozen=True, slots=True)
