@@ -9,13 +9,7 @@ from legroom.errors import InputError
 from legroom.records.plan import Action, Exactness, worst
 
 Undo = Callable[[], None]
-ORDER = (
-    "data_on_host",
-    "mixed_precision",
-    "dropout",
-    "remat",
-    "microbatch",
-)  # blocks are recomputed inside each micro-batch
+ORDER = ("mixed_precision", "dropout", "remat", "microbatch")  # blocks are recomputed inside each micro-batch
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,8 +62,6 @@ def do_one(model: Any, action: Action) -> tuple[Undo, Exactness, tuple[str, ...]
         from legroom.changes import dropout
 
         return dropout.forget_masks(model), "exact", ()
-    if action.name == "mixed_precision":
-        from legroom.changes import precision
+    from legroom.changes import precision
 
-        return precision.lower(model, action["policy"]), "inexact", (f"{action['policy']} rounds to fewer bits",)
-    return (lambda: None), "exact", ()  # data_on_host is about what fit() is given, not about the model
+    return precision.lower(model, action["policy"]), "inexact", (f"{action['policy']} rounds to fewer bits",)

@@ -35,7 +35,6 @@ class Estimator:
         self.source = source
         self.card = card
         self.observed: Observed | None = None
-        self.keeps_data_off = False
         self.answers: Compiled | Simulated
         if engine_for(source.step, card, engine) == "op":
             self.answers = Simulated(source, card, say=say)
@@ -53,7 +52,7 @@ class Estimator:
         step = self.source.step
         asked = require_batch(step.batch if batch is None else batch)
         observed = at_batch(self.observe(), step, asked)
-        data = [] if self.keeps_data_off else data_on(self.answers.card, step, observed)
+        data = data_on(self.answers.card, step, observed)
         found = self.answers.at(asked, sum(item.size_bytes for item in data))
         return replace(with_data(found, data), host=host_of(step, observed, found))
 
@@ -63,14 +62,9 @@ class Estimator:
             self.observed = self.source.observe()
         return self.observed
 
-    def has_data_on_gpu(self) -> bool:
-        """Whether arrays lie on a GPU that could as well lie in the host's memory."""
-        return not self.card.is_cpu and bool(data_on(self.card, self.source.step, self.observe()))
-
     def change(self, actions: tuple[Action, ...]) -> tuple[Exactness, tuple[str, ...]]:
         """Do these actions to the step, and undo those that were done before; how exact that is, and why not quite."""
         self.observe()
-        self.keeps_data_off = any(action.name == "data_on_host" for action in actions)
         self.answers.forget()
         return self.source.change(actions)
 

@@ -10,7 +10,7 @@ from legroom.front.max_batch import find_max_batch
 from legroom.front.source import Say, be_silent
 from legroom.plans.cost import slowdown
 from legroom.plans.remat import Cost, choose_blocks, smallest
-from legroom.plans.search import DATA_ON_HOST, Search, Tried, described
+from legroom.plans.search import Search, Tried, described
 from legroom.records import Estimate
 from legroom.records.plan import Action, Planning
 
@@ -32,9 +32,8 @@ class Planner:
     def run(self, *, max_batch: bool) -> Planning:
         """Search, then put the step back as it was."""
         started = time.monotonic()
-        free = (DATA_ON_HOST,) if self.estimator.has_data_on_gpu() else ()
         precision = PRECISION if "mixed-precision" in self.allow else None
-        search = Search(self.ask, self.blocks, free=free, precision=precision)
+        search = Search(self.ask, self.blocks, precision=precision)
         try:
             found = search.run()
         finally:
