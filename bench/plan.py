@@ -145,7 +145,7 @@ def table(rows: list[dict[str, Any]]) -> str:
             cells = [*start, words(plan), f"{plan['peak_bytes'] / MIB:,.0f} (≤ {plan['high_bytes'] / MIB:,.0f})", peak]
             cells += [
                 "**no**" if real["failed"] else "yes",
-                f"{plan['slowdown']:.2f}, {ratio}",
+                f"{plan['slowdown'] or 0:.2f}, {ratio}",
                 f"{row['planning']:.0f}",
             ]
         lines.append("| " + " | ".join(cells) + " |")

@@ -7,7 +7,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from legroom.errors import InputError
-from legroom.plans.search import DATA_ON_HOST, MOST_COUNTS, Search, Tried, even
+from legroom.plans.search import MOST_COUNTS, Search, Tried, even
 from legroom.records.estimate import Estimate
 from legroom.records.plan import Action, action_from_json, action_to_json
 
@@ -26,10 +26,8 @@ def estimate(high: float, usable: int, batch: int = 64, **breakdown: int) -> Est
 class Step:
     """Activations that shrink with micro-batches and recomputation, above weights that do not."""
 
-    def __init__(
-        self, usable: int, *, fixed: int = GIB, activations: int = 8 * GIB, data: int = 0, batch: int = 64
-    ) -> None:
-        self.usable, self.fixed, self.activations, self.data, self.batch = usable, fixed, activations, data, batch
+    def __init__(self, usable: int, *, fixed: int = GIB, activations: int = 8 * GIB, batch: int = 64) -> None:
+        self.usable, self.fixed, self.activations, self.batch = usable, fixed, activations, batch
         self.asked: list[tuple[Action, ...]] = []
 
     def high(self, actions: tuple[Action, ...]) -> float:
@@ -37,15 +35,14 @@ class Step:
         held = self.activations / (names["microbatch"]["count"] if "microbatch" in names else 1)
         held /= 4 if "remat" in names else 1
         held /= 2 if "mixed_precision" in names else 1
-        return self.fixed + held + (0 if "data_on_host" in names else self.data)
+        return self.fixed + held
 
     def ask(self, actions: tuple[Action, ...]) -> Tried:
         self.asked.append(actions)
         names = [action.name for action in actions]
-        data = 0 if "data_on_host" in names else self.data
         slow = 1.0 + 0.02 * ("microbatch" in names) + 0.3 * ("remat" in names)
         exactness = "inexact" if "mixed_precision" in names else "equivalent" if "microbatch" in names else "exact"
-        found = estimate(self.high(actions), self.usable, self.batch, data=data, weights=self.fixed // 4)
+        found = estimate(self.high(actions), self.usable, self.batch, weights=self.fixed // 4)
         return Tried(actions, found, slow, exactness)  # type: ignore[arg-type]
 
     def blocks(self, bytes_to_save: int) -> Action | None:
@@ -90,13 +87,6 @@ def test_exact_comes_before_equivalent_and_both_are_shown():
     planning = Search(step.ask, step.blocks).run()
     assert [[action.name for action in plan.actions] for plan in planning.plans] == [["remat"], ["microbatch"]]
     assert planning.best is planning.plans[0]
-
-
-def test_data_goes_off_the_gpu_first_because_that_costs_nothing():
-    step = Step(10 * GIB, data=4 * GIB)
-    planning = Search(step.ask, step.blocks, free=(DATA_ON_HOST,)).run()
-    assert planning.best is not None
-    assert [action.name for action in planning.best.actions] == ["data_on_host"]
 
 
 def test_where_one_action_will_not_do_two_are_taken():
@@ -154,3 +144,14 @@ def test_actions_survive_json(action):
     import json
 
     assert action_from_json(json.loads(json.dumps(action_to_json(action)))) == action
+
+
+def test_where_turns_of_a_loop_are_not_counted_no_time_is_said():
+    from dataclasses import replace
+
+    from legroom.gpus import find
+    from legroom.plans.cost import slowdown
+
+    plain = replace(estimate(GIB, GIB), flops=10**12, moved_bytes=10**9)
+    assert slowdown(replace(plain, flops=2 * 10**12), plain, find("t4")) > 1.5
+    assert slowdown(replace(plain, flops=10**12 // 4), plain, find("t4")) is None

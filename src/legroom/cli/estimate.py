@@ -6,6 +6,7 @@ from typing import Any
 
 import click
 
+from legroom.cli.options import about_a_step
 from legroom.cli.output import answers, print_json, progress
 from legroom.cli.rehearse import refuse_with_rehearsal, rehearse
 from legroom.front.child import require_target
@@ -33,28 +34,14 @@ goes to the script."""
 
 
 @click.command(epilog=EPILOG)
-@click.argument("target")
-@click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
-@click.option("--gpu", metavar="NAME", help="The card to train on (`legroom gpus`), or a TOML file describing one.")
-@click.option("--budget", metavar="SIZE", help="How much of it may be used, e.g. 8GiB.")
-@click.option("--batch", type=int, metavar="N", help="Another batch size than the script's.")
+@about_a_step
 @click.option("--max-batch", is_flag=True, help="Also find the largest batch that fits.")
-@click.option(
-    "--engine",
-    type=click.Choice(["auto", "xla", "op"]),
-    default="auto",
-    help="What the step takes compiled (xla) or op by op (op), however it really runs.",
-)
-@click.option(
-    "--time-limit", type=float, default=900.0, metavar="SECONDS", show_default=True, help="For each compilation."
-)
 @click.option(
     "--rehearse",
     "rehearsing",
     is_flag=True,
     help="Predict nothing: really run the step on this CPU, in TensorFlow's own allocator limited to --budget.",
 )
-@click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout.")
 def estimate(target: str, arguments: tuple[str, ...], rehearsing: bool, as_json: bool, **chosen: Any) -> int:
     """Predict how much memory a training step takes, of a GPU (without the GPU) or of this CPU, and of the host's RAM."""
     started = time.monotonic()

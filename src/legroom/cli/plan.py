@@ -4,6 +4,7 @@ from typing import Any
 
 import click
 
+from legroom.cli.options import about_a_step
 from legroom.cli.output import answers, print_json, progress
 from legroom.front.child import require_target
 from legroom.front.estimating import Estimator, require_batch
@@ -23,20 +24,11 @@ the script's model in a process of its own, and estimated there."""
 
 
 @click.command(epilog=EPILOG)
-@click.argument("target")
-@click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
-@click.option("--gpu", metavar="NAME", help="The card to train on (`legroom gpus`), or a TOML file describing one.")
-@click.option("--budget", metavar="SIZE", help="How much of it may be used, e.g. 8GiB.")
-@click.option("--batch", type=int, metavar="N", help="Another batch size than the script's.")
+@about_a_step
 @click.option("--allow", metavar="NAMES", default="", help=f"What may change what is learned: {', '.join(ALLOWED)}.")
 @click.option(
     "--max-batch/--no-max-batch", default=True, show_default=True, help="Also find the largest batch as it is."
 )
-@click.option("--engine", type=click.Choice(["auto", "xla", "op"]), default="auto", help="As for `legroom estimate`.")
-@click.option(
-    "--time-limit", type=float, default=900.0, metavar="SECONDS", show_default=True, help="For each compilation."
-)
-@click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout.")
 def plan(target: str, arguments: tuple[str, ...], as_json: bool, **chosen: Any) -> int:
     """Find the cheapest change that makes a training step fit, and say what it costs and whether it is exact."""
     card = choose_card(chosen["gpu"], chosen["budget"])

@@ -39,7 +39,7 @@ def code_identity() -> str:
     root = Path(__file__).resolve().parents[1]
     sources = sorted(
         path
-        for room in ("records", "gpus", "capture", "memory", "engines", "front")
+        for room in ("records", "gpus", "capture", "memory", "engines", "changes", "front")
         for path in (root / room).rglob("*.py")
     )
     return hashlib.sha256(b"".join(path.read_bytes() for path in sources)).hexdigest()

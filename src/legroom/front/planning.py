@@ -57,7 +57,7 @@ class Planner:
         found = self.estimator.at(self.batch)
         if self.plain is None:
             self.plain = found
-        time_ratio = slowdown(found, self.plain, self.estimator.answers.card.gpu)
+        time_ratio = slowdown(found, self.plain, self.estimator.answers.card.gpu) if actions else 1.0
         return Tried(actions, found, time_ratio, exactness, reasons)
 
     def blocks(self, bytes_to_save: int) -> Action | None:

@@ -8,6 +8,8 @@ from legroom.records import Estimate
 
 PRECISIONS = {"mixed_bfloat16": "bf16", "mixed_float16": "fp16", "float32": "fp32"}
 
+LEAST_WORK = 0.95  # of the plain step's
+
 
 def seconds(estimate: Estimate, gpu: Gpu, policy: str = "float32") -> float:
     """The step's time; compute and memory are taken one after the other, which is the slowest that a good kernel is."""
@@ -16,7 +18,12 @@ def seconds(estimate: Estimate, gpu: Gpu, policy: str = "float32") -> float:
     return estimate.flops / rate + estimate.moved_bytes / gpu.bandwidth_bytes_per_second
 
 
-def slowdown(changed: Estimate, plain: Estimate, gpu: Gpu, policy: str = "float32") -> float:
-    """How much longer the changed step takes; 1.0 where nothing is known of either."""
+def slowdown(changed: Estimate, plain: Estimate, gpu: Gpu, policy: str = "float32") -> float | None:
+    """How much longer the changed step takes, or None where it cannot be known.
+
+    No action makes the work less, so where less is counted, the turns of a loop were not, because it does not say how many.
+    """
     before = seconds(plain, gpu, policy)
-    return max(1.0, seconds(changed, gpu, policy) / before) if before else 1.0
+    if not before or changed.flops < LEAST_WORK * plain.flops:
+        return None
+    return max(1.0, seconds(changed, gpu, policy) / before)

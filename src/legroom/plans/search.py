@@ -1,7 +1,7 @@
 """The cheapest set of actions that fits, found with few estimates. What an action does is somebody else's business: `ask`
 applies a set of them and estimates the step, exactly; here is decided what to ask.
 
-Free actions come first, then as many micro-batches as it takes, then recomputed blocks, then both. The peak of k micro-batches is close to
+First as many micro-batches as it takes, then recomputed blocks, then both. The peak of k micro-batches is close to
 a + b/k, so the smallest k that fits is found by drawing that curve through what is known.
 """
 
@@ -15,7 +15,7 @@ from legroom.records.plan import EXACTNESS, Action, Exactness, Plan, Planning
 
 MOST_COUNTS = 5  # estimates for one series of micro-batches
 MOST_BLOCKS = 4  # and of recomputed blocks
-DATA_ON_HOST = Action("data_on_host")
+UNKNOWN_SLOWDOWN = 1.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +24,7 @@ class Tried:
 
     actions: tuple[Action, ...]
     estimate: Estimate
-    slowdown: float = 1.0
+    slowdown: float | None = 1.0
     exactness: Exactness = "exact"
     reasons: tuple[str, ...] = ()
 
@@ -45,13 +45,10 @@ Blocks = Callable[[int], Action | None]  # the cheapest blocks to recompute that
 class Search:
     """Asks, remembers, and stops asking when it knows."""
 
-    def __init__(
-        self, ask: Ask, blocks: Blocks, *, free: tuple[Action, ...] = (), precision: Action | None = None
-    ) -> None:
-        """`free` is what costs nothing and is done before all else, `precision` what may be done though it is inexact."""
+    def __init__(self, ask: Ask, blocks: Blocks, *, precision: Action | None = None) -> None:
+        """`precision` is what may be done though it is inexact."""
         self.ask = ask
         self.blocks = blocks
-        self.free = free
         self.precision = precision
         self.tried: dict[tuple[Action, ...], Tried] = {}
         self.refused: dict[str, None] = {}
@@ -60,10 +57,8 @@ class Search:
         plain = self.ask(())
         self.tried[()] = plain
         if not plain.fits:
-            start = self.try_out(self.free) or plain
-            if not start.fits:
-                self.change(start)
-            lower = self.try_out((*start.actions, self.precision)) if self.precision is not None else None
+            self.change(plain)
+            lower = self.try_out((self.precision,)) if self.precision is not None else None
             if lower is not None and not lower.fits:
                 self.change(lower)
         return self.answer(plain)
@@ -191,17 +186,22 @@ def pareto(found: Sequence[Tried]) -> list[Tried]:
     """The ones worth having, best first: exact before equivalent, then the quickest, then the smallest."""
 
     def rank(one: Tried) -> tuple[int, float, int, int]:
-        return EXACTNESS.index(one.exactness), one.slowdown, len(one.actions), one.estimate.peak_bytes
+        return EXACTNESS.index(one.exactness), slowness(one), len(one.actions), one.estimate.peak_bytes
 
     ordered = sorted(found, key=rank)
     return [one for i, one in enumerate(ordered) if not any(beats(other, one) for other in ordered[:i])]
+
+
+def slowness(one: Tried) -> float:
+    """For ranking: a plan whose time is not known comes after those that cost little."""
+    return UNKNOWN_SLOWDOWN if one.slowdown is None else one.slowdown
 
 
 def beats(one: Tried, other: Tried) -> bool:
     """At least as exact, as quick and as small."""
     return (
         EXACTNESS.index(one.exactness) <= EXACTNESS.index(other.exactness)
-        and one.slowdown <= other.slowdown
+        and slowness(one) <= slowness(other)
         and one.estimate.peak_bytes <= other.estimate.peak_bytes
     )
 
@@ -212,6 +212,4 @@ def described(action: Action) -> str:
         return f"{action['count']} micro-batches"
     if action.name == "remat":
         return f"{len(action['blocks'])} blocks recomputed"
-    if action.name == "data_on_host":
-        return "data kept off the GPU"
     return " ".join([action.name, *(str(value) for _, value in action.settings)])

@@ -20,7 +20,7 @@ class Action:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Actions with the peak that was estimated for all of them together. `slowdown` is 1.0 for the step as it is.
+    """Actions with the peak that was estimated for all of them together. `slowdown` is 1.0 for the step as it is, None where it is not known.
 
     *exact*: the weights come out the same up to the order of additions; *equivalent*: the same in distribution; `reasons` say
     why it is not exact.
@@ -31,7 +31,7 @@ class Plan:
     low_bytes: int
     high_bytes: int
     fits: bool
-    slowdown: float
+    slowdown: float | None
     exactness: Exactness = "exact"
     reasons: tuple[str, ...] = ()
 

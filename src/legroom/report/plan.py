@@ -55,13 +55,18 @@ def plan_table(planning: Planning) -> Table:
         style = "bold" if number == planning.chosen else "" if plan.fits else "dim"
         table.add_row(
             *(words, format_bytes(plan.peak_bytes), format_bytes(plan.high_bytes)),
-            *(f"× {plan.slowdown:.2f}", plan.exactness if plan.fits else "does not fit"),
+            *(
+                "?" if plan.slowdown is None else f"× {plan.slowdown:.2f}",
+                plan.exactness if plan.fits else "does not fit",
+            ),
             style=style,
         )
     return table
 
 
 def cost_text(plan: Plan) -> str:
+    if plan.slowdown is None:
+        return "its time not known"
     return "at no cost in time" if plan.slowdown < 1.005 else f"{plan.slowdown - 1:.0%} slower"
 
 
@@ -73,8 +78,6 @@ def action_text(action: Action) -> str:
         layers = [name for block in action["blocks"] for name in block]
         shown = ", ".join(layers[:SHOWN_NAMES]) + (", …" if len(layers) > SHOWN_NAMES else "")
         return f"{len(layers)} layers recomputed ({shown})"
-    if action.name == "data_on_host":
-        return "the arrays kept in host memory"
     return f"{action['policy']}" if action.name == "mixed_precision" else action.name
 
 
