@@ -116,7 +116,7 @@ def make_graph(case: str) -> Graph:
     """The optimised graph of a case of the zoo, as on an H200."""
     import tensorflow as tf
 
-    from legroom.engines.op.grappler import Device, optimise
+    from legroom.engines.op.grappler import Device, optimise, returned
     from legroom.engines.op.lower import seen_by_keras
     from legroom.engines.op.unroll import Unroller
 
@@ -132,8 +132,8 @@ def make_graph(case: str) -> Graph:
     with seen_by_keras(device):
         concrete = step.get_concrete_function(tf.TensorSpec(x.shape, x.dtype), tf.TensorSpec(y.shape, y.dtype))
         optimised = optimise(concrete, device)
-    outputs, inputs = concrete.graph.outputs, concrete.inputs
-    return Unroller(optimised).unroll([output.name for output in outputs], [tensor.op.name for tensor in inputs])
+    inputs = [tensor.op.name for tensor in concrete.inputs]
+    return Unroller(optimised).unroll([f"{name}:0" for name in returned(concrete)], inputs)
 
 
 def main() -> None:

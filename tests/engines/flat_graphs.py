@@ -13,14 +13,23 @@ def laid_out(function, *shapes, dtype="float32"):
     """The function's graph as it was traced, before TensorFlow's optimiser."""
     import tensorflow as tf
 
-    from legroom.engines.op.grappler import HOST, meta_graph
+    from legroom.engines.op.grappler import HOST, meta_graph, returned, importable
     from legroom.engines.op.unroll import Unroller
 
     specs = [tf.TensorSpec(shape, dtype) for shape in shapes]
     concrete = tf.function(function).get_concrete_function(*specs)
-    return Unroller(meta_graph(concrete, HOST).graph_def).unroll(
-        [output.name for output in concrete.graph.outputs], [tensor.op.name for tensor in concrete.inputs]
+    return Unroller(importable(meta_graph(concrete, HOST).graph_def)).unroll(
+        [f"{name}:0" for name in returned(concrete)], [tensor.op.name for tensor in concrete.inputs]
     )
+
+
+def imported_names(definition):
+    """The names of a GraphDef's nodes in the order that TensorFlow gives them when it reads it."""
+    import tensorflow as tf
+
+    with tf.Graph().as_default() as graph:
+        tf.graph_util.import_graph_def(definition, name="")
+    return [operation.name for operation in graph.get_operations()]
 
 
 def kinds(graph):

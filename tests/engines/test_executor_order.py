@@ -40,15 +40,23 @@ def test_expensive_nodes_wait_behind_cheap_ones():
     assert names(executed(fan("c1", "e1", "c2")))[-1] == "e1"
 
 
-def test_of_expensive_nodes_one_stays_and_of_the_others_the_newest_runs_first():
+def test_of_expensive_nodes_the_last_stays_and_of_the_others_the_newest_runs_first():
     draft = fan("e1", "e2", "e3")
     draft.run("after_e1_a", after=(1,))
     draft.run("after_e1_b", after=(1,))
-    assert names(executed(draft)) == ["root", "e1", "after_e1_a", "after_e1_b", "e2", "e3"]
+    assert names(executed(draft)) == ["root", "e3", "e2", "e1", "after_e1_b", "after_e1_a"]
 
 
 def test_an_idle_thread_takes_the_oldest_task_of_another():
-    assert names(executed(fan("e1", "e2", "e3"), threads=2)) == ["root", "e1", "e3", "e2"]
+    assert names(executed(fan("e1", "e2", "e3"), threads=2)) == ["root", "e3", "e1", "e2"]
+
+
+def test_who_takes_a_result_is_ready_before_who_only_waits():
+    draft = Draft()
+    root = draft.add("root", cheap=True)
+    draft.run("c1", after=(0,), cheap=True)
+    draft.add("c2", root, cheap=True)
+    assert names(executed(draft)) == ["root", "c2", "c1"]
 
 
 def test_threads_hold_buffers_side_by_side():

@@ -134,3 +134,20 @@ def test_keras_sees_its_own_devices_again_afterwards():
     before = rnn._is_gpu_available
     recurrent(keras.layers.LSTM(8), A100)
     assert rnn._is_gpu_available is before
+
+
+def test_a_graph_that_swaps_to_the_host_can_be_laid_out():
+    import keras
+
+    from legroom.engines.op.unroll import Unroller
+
+    inputs = x = keras.Input((48, 48, 3))
+    for _ in range(4):
+        x = keras.layers.Conv2D(24, 3, padding="same", activation="relu")(x)
+    model = keras.Model(inputs, keras.layers.Dense(1)(keras.layers.GlobalAveragePooling2D()(x)))
+    model.compile("sgd", "mse")
+    model.optimizer.build(model.trainable_variables)
+    step = concrete(lambda x, y: model.train_step((x, y)), (32, 48, 48, 3), (32, 1))
+    definition = optimise(step, Device((7, 5), memory_bytes=35 * 2**20))
+    kinds = {node.op.kind for node in Unroller(definition).unroll([], []).nodes}
+    assert {"Copy", "CopyHost"} <= kinds

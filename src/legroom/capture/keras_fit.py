@@ -1,12 +1,13 @@
 """A Keras model and its batch, captured from `fit`, `train_on_batch` or `legroom.estimate(model, batch)`.
 
-Private names used, tested with Keras 3.15.1: `Trainer._symbolic_build`, `Trainer._flatten_layers`,
+Private names used, tested with Keras 3.15.1: `Trainer._symbolic_build`, `Trainer._flatten_layers`, `Sequential._functional`,
+`Functional._run_through_graph` and `_outputs_struct`,
 `keras.src.trainers.trainer.model_supports_jit`, `keras.src.backend.tensorflow.rnn._do_…_arguments_support_cudnn`. Nothing is trained: the model and its optimizer are only built.
 """
 
 import importlib
 from collections.abc import Iterator
-from contextlib import nullcontext, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from math import floor
 from typing import Any
@@ -135,7 +136,8 @@ def build(model: Any, data: Tree) -> None:
     strategy = getattr(model, "_distribute_strategy", None)
     with strategy.scope() if strategy is not None else nullcontext():
         try:
-            model._symbolic_build(data_batch=symbolic)
+            with outputs_known(model, batch_of(data)):
+                model._symbolic_build(data_batch=symbolic)
         except Exception as error:
             if framework_of_keras() != "tensorflow" or not build_by_tracing(model, data):
                 raise InputError(
@@ -144,6 +146,45 @@ def build(model: Any, data: Tree) -> None:
                 ) from error
         if not model.optimizer.built:
             model.optimizer.build(model.trainable_variables)
+
+
+@contextmanager
+def outputs_known(model: Any, batch: int | None) -> Iterator[None]:
+    """Meanwhile, a functional model whose layers are all built does not run through them to tell its outputs' shapes.
+
+    Keras asks for these to make the metrics' variables, and takes as long for the answer as for tracing the step's forward pass.
+    """
+    graph = getattr(model, "_functional", None) or model
+    if framework_of_keras() != "tensorflow" or not tells_outputs(model, graph):
+        yield
+        return
+    import tensorflow as tf
+
+    def outputs(inputs: Any, **how: Any) -> Any:
+        asked = (tf.TensorShape(tensor.shape) for tensor in graph.inputs)
+        if not all(shape.is_compatible_with(given.shape) for shape, given in zip(asked, inputs, strict=True)):
+            return type(graph)._run_through_graph(graph, inputs, **how)
+        made = [tf.zeros([batch if size is None else size for size in out.shape], out.dtype) for out in graph.outputs]
+        return tf.nest.pack_sequence_as(graph._outputs_struct, made)
+
+    graph._run_through_graph = outputs
+    try:
+        yield
+    finally:
+        del graph._run_through_graph
+
+
+def tells_outputs(model: Any, graph: Any) -> bool:
+    """Whether its outputs' shapes are written down: all layers built, and no size open but the batch's."""
+    from keras.src.models.functional import Functional
+
+    if not isinstance(graph, Functional) or (not isinstance(model, Functional) and model._functional is not graph):
+        return False
+    if type(graph).call is not Functional.call or not hasattr(graph, "_run_through_graph"):
+        return False
+    if not all(layer.built for layer in model._flatten_layers()):
+        return False
+    return all(None not in out.shape[1:] and out.shape for out in graph.outputs)
 
 
 def build_by_tracing(model: Any, data: Tree) -> bool:

@@ -1,7 +1,7 @@
 """TensorFlow's executor, simulated: which node runs when, and when each buffer is taken and let go.
 
 After `executor.cc` and Eigen's thread pool: a thread runs a node and then, first in first out, the cheap nodes that it made
-ready; of the expensive ones it keeps the first if it has nothing else to do, and hands the others to the pool, where a thread takes
+ready; of the expensive ones it keeps the last if it has nothing else to do, and hands the others to the pool, where a thread takes
 its own newest task first and steals the oldest of others. Every kernel counts as expensive on a CPU, none on a GPU. A buffer is
 freed when its last reader has run; a kernel may take over an input's buffer that nobody else will read.
 """
@@ -103,7 +103,7 @@ class Executor(Ledger):
             raise stuck[1]
 
     def hand_out(self, thread: _Thread, ready: list[int]) -> None:
-        """Cheap nodes stay with the thread; of expensive ones the first does, if nothing else is left to do."""
+        """Cheap nodes stay with the thread; of expensive ones the last does, if nothing else is left to do."""
         expensive = []
         for node in ready:
             if self.plans[node].cheap:
@@ -111,8 +111,8 @@ class Executor(Ledger):
             else:
                 expensive.append(node)
         if expensive and not thread.inline:
-            thread.inline.append(expensive.pop(0))
-        for node in reversed(expensive):
+            thread.inline.append(expensive.pop())
+        for node in expensive:
             thread.tasks.appendleft(node)
 
     def begin_next(self, pool: list[_Thread], i: int, clock: Clock, idle: list[int]) -> None:

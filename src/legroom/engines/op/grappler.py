@@ -2,7 +2,7 @@
 
 The device is described to Grappler as a virtual cluster, so that what depends on it (the layout of convolutions, fused
 kernels) comes out as it would there. Private names used, tested with TensorFlow 2.21.0: `tensorflow.python.grappler`,
-`tensorflow.python.training.saver.export_meta_graph`, `FuncGraph.control_outputs`.
+`FuncGraph.control_outputs`.
 """
 
 from dataclasses import dataclass
@@ -13,6 +13,10 @@ from legroom.errors import MissingError
 
 HOST = "/job:localhost/replica:0/task:0/device:CPU:0"
 CPU_MEMORY_BYTES = 2**28  # what TensorFlow says of every CPU: above 80% of it, sums of three and more are rewritten
+JUMPS = "_lower_using_switch_merge"  # on a loop that the runtime turns into jumps
+PARAMETER = "_legroom_parameter"  # on a node that stands for one: its place
+# Where a card is too small, Grappler may move tensors to the host and back.
+SWAPS = {"_CopyFromGpuToHost": "CopyHost", "_CopyFromHostToGpu": "Copy"}
 CARD = "/job:localhost/replica:0/task:0/device:GPU:0"
 
 
@@ -29,17 +33,20 @@ class Device:
         return self.capability is not None
 
 
-def optimise(concrete: Any, device: Device) -> Any:
-    """The concrete function's graph after Grappler, as a GraphDef with its library; variables are VarHandleOps in it."""
+def optimise(concrete: Any, device: Device, *, keep_loops: bool = True) -> Any:
+    """The concrete function's graph after Grappler, as a GraphDef with its library; variables are VarHandleOps in it.
+
+    A loop stays one op with a body, which can be laid out, where the runtime would turn it into jumps: unless that is asked for.
+    """
     try:
-        from tensorflow.core.protobuf import config_pb2
+        from tensorflow.core.protobuf import config_pb2, rewriter_config_pb2
         from tensorflow.python.grappler import tf_optimizer
     except ImportError as error:
         raise MissingError(
             f"TensorFlow's graph optimiser is not where it was in the tested version (2.21.0): {error}",
             "Install tensorflow 2.21, or ask for the compiled step: --engine xla.",
         ) from error
-    meta = meta_graph(concrete, CARD if device.is_gpu else HOST)
+    meta = meta_graph(concrete, CARD if device.is_gpu else HOST, keep_loops=keep_loops)
     if device.is_gpu:
         functions = (node.op for function in meta.graph_def.library.function for node in function.node_def)
         register(
@@ -48,36 +55,71 @@ def optimise(concrete: Any, device: Device) -> Any:
         )
     config = config_pb2.ConfigProto()
     config.graph_options.rewrite_options.min_graph_nodes = -1
-    return tf_optimizer.OptimizeGraph(config, meta, cluster=cluster(device), strip_default_attributes=False)
+    if (
+        not concrete.graph.outputs
+    ):  # then the runtime's optimiser does not know what is fetched, and leaves dependencies alone
+        config.graph_options.rewrite_options.dependency_optimization = rewriter_config_pb2.RewriterConfig.OFF
+    optimised = tf_optimizer.OptimizeGraph(config, meta, cluster=cluster(device), strip_default_attributes=False)
+    return importable(optimised)
 
 
-def meta_graph(concrete: Any, place: str) -> Any:
+def meta_graph(concrete: Any, place: str, *, keep_loops: bool = True) -> Any:
     """What Grappler takes: the graph, what is fetched from it, and every node on its device."""
     from tensorflow.core.protobuf import meta_graph_pb2
-    from tensorflow.python.training import saver
 
     graph = concrete.graph
-    meta = saver.export_meta_graph(graph_def=graph.as_graph_def(add_shapes=True), graph=graph)
+    meta = meta_graph_pb2.MetaGraphDef(graph_def=graph.as_graph_def())
+    arrange(meta.graph_def, concrete)
     fetched = meta_graph_pb2.CollectionDef()
-    names = [output.op.name for output in graph.outputs] + [op.name for op in graph.control_outputs]
+    names = [*returned(concrete), *(op.name for op in graph.control_outputs)]
     fetched.node_list.value.extend(dict.fromkeys(names))
     meta.collection_def["train_op"].CopyFrom(fetched)
     handles = variable_handles(concrete)
-    for function in meta.graph_def.library.function:
-        for node in function.node_def:
-            keep_loop(node)
+    bodies = (node for function in meta.graph_def.library.function for node in function.node_def)
+    for node in (*meta.graph_def.node, *bodies) if keep_loops else ():
+        if JUMPS in node.attr:
+            node.attr[JUMPS].b = False
     for node in meta.graph_def.node:
         node.device = place
-        keep_loop(node)
         if node.name in handles:
             make_handle(node, *handles[node.name])
     return meta
 
 
-def keep_loop(node: Any) -> None:
-    """A loop stays one op with a body, which can be laid out, where the runtime would turn it into jumps."""
-    if "_lower_using_switch_merge" in node.attr:
-        node.attr["_lower_using_switch_merge"].b = False
+def arrange(definition: Any, concrete: Any) -> None:
+    """In the order in which the runtime hands a function to the optimiser: its parameters first, what it returns at the end.
+
+    The optimiser sorts what it is given, so that nodes come out, and run, in another order if this one is another. Of a
+    Placeholder it takes the shape to be unknown, since anything could be fed; the runtime tells it the shape. So a parameter is a
+    FakeParam, the op without inputs whose shape is known and whose value is not, and told apart from others by an attribute.
+    """
+    parameters = {tensor.op.name: place for place, tensor in enumerate(concrete.inputs)}
+    nodes = sorted(definition.node, key=lambda node: parameters.get(node.name, len(parameters)))
+    ordered = [type(node).FromString(node.SerializeToString()) for node in nodes]
+    del definition.node[:]
+    definition.node.extend(ordered)
+    for node in definition.node:
+        if node.op == "Placeholder" and node.name in parameters:
+            node.op = "FakeParam"
+            node.attr[PARAMETER].i = parameters[node.name]
+    for name, output in zip(returned(concrete), concrete.graph.outputs, strict=True):
+        node = definition.node.add(name=name, op="Identity", input=[output.name.removesuffix(":0")])
+        node.attr["T"].type = output.dtype.as_datatype_enum
+
+
+def importable(definition: Any) -> Any:
+    """What `arrange` made of the parameters, undone; and ops that are only in a TensorFlow built for GPUs, as others like them."""
+    for node in definition.node:
+        node.op = SWAPS.get(node.op, node.op)
+        if PARAMETER in node.attr:
+            node.op = "Placeholder"
+            del node.attr[PARAMETER]
+    return definition
+
+
+def returned(concrete: Any) -> list[str]:
+    """The names of the nodes that stand for what the function returns."""
+    return [f"returned_{place}_RetVal" for place in range(len(concrete.graph.outputs))]
 
 
 def variable_handles(concrete: Any) -> dict[str, tuple[Any, Any]]:

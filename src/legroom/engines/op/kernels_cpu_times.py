@@ -1,6 +1,7 @@
 """How long the CPU's kernels take, relative to each other: only who finishes first matters to the executor's order.
 
-Fitted to 8,520 kernels of eight models, timed by TensorFlow's own log on two cores with oneDNN off. Gradients of convolutions
+Fitted to 8,520 kernels of eight models, timed by TensorFlow's own log on two cores with oneDNN off, and to single kernels run by
+themselves where those models had none. Gradients of convolutions
 spend most of their time unfolding images into columns and back; 16-bit floats have no fast kernels at all.
 """
 
@@ -30,13 +31,22 @@ RATES = {
     **dict.fromkeys(("BatchMatMul", "BatchMatMulV2", "BatchMatMulV3"), Rate(3.5e10)),
     "Einsum": Rate(3e11, 4e9),
     **dict.fromkeys(FORWARD, Rate(1.8e11, 3e10, 3e10)),
+    "Conv3D": Rate(7e10, 3e10, 3e10),
     **dict.fromkeys(IMAGE_GRADIENTS, Rate(1.3e11, 1e10, 3.9e9)),
     **dict.fromkeys(FILTER_GRADIENTS, Rate(7e10, 8e9, 3.1e9)),
     **dict.fromkeys(("Sum", "Mean", "SelectV2", "Tile", "Transpose", "ConcatV2", "Split", "Pad"), Rate(0, 1.2e10)),
     **dict.fromkeys(("BiasAddGrad", "AssignSubVariableOp", "AssignAddVariableOp"), Rate(0, 9e9)),
-    **dict.fromkeys(("Softmax", "Exp", "Erf", "Erfc", "Tanh", "Sigmoid", "Log", "Pow"), Rate(0, 6e9)),
-    **dict.fromkeys(("MaxPoolGrad", "SparseSoftmaxCrossEntropyWithLogits"), Rate(0, 2e9)),
-    **dict.fromkeys(("StatelessRandomUniformV2", "StatelessRandomNormalV2", "RandomUniform"), Rate(0, 7e8)),
+    **dict.fromkeys(("ResizeBilinearGrad", "ResizeNearestNeighborGrad"), Rate(0, 9e9)),
+    **dict.fromkeys(
+        ("Softmax", "Exp", "Erf", "Erfc", "Tanh", "Sigmoid", "Log", "LogSoftmax", "Elu", "Selu", "LRN"), Rate(0, 6e9)
+    ),
+    **dict.fromkeys(("FusedBatchNormGradV3", "SoftmaxCrossEntropyWithLogits"), Rate(0, 5e9)),
+    **dict.fromkeys(("ResizeBilinear", "ResizeNearestNeighbor", "MirrorPad"), Rate(0, 4e9)),
+    **dict.fromkeys(("FusedBatchNormV3", "UnsortedSegmentSum", "StridedSliceGrad", "AvgPool"), Rate(0, 2.7e9)),
+    **dict.fromkeys(("MaxPoolGrad", "SparseSoftmaxCrossEntropyWithLogits", "Softplus"), Rate(0, 2e9)),
+    **dict.fromkeys(("Pow", "Cumsum", "MaxPool3D", "AvgPool3D", "AvgPool3DGrad"), Rate(0, 1e9)),
+    **dict.fromkeys(("StatelessRandomUniformV2", "RandomUniform", "TopKV2"), Rate(0, 7e8)),
+    **dict.fromkeys(("StatelessRandomNormalV2", "RandomStandardNormal", "MaxPool3DGrad", "LRNGrad"), Rate(0, 3e8)),
 }
 
 

@@ -78,21 +78,26 @@ def within(share: int | None, node: Node) -> int | None:
 
 
 def wire(graph: Graph) -> tuple[list[list[int]], list[int], list[int]]:
-    """For each node who waits for it (once, in the graph's order), how many it waits for; for each tensor how often it is read."""
+    """For each node who waits for it (once: who takes its results before who takes none, in the graph's order), how many it
+    waits for; for each tensor how often it is read."""
     maker: dict[int, int] = {}
     for number, node in enumerate(graph.nodes):
         for tensor in node.outputs:
             maker[tensor] = number
     consumers: list[list[int]] = [[] for _ in graph.nodes]
+    followers: list[list[int]] = [[] for _ in graph.nodes]  # by control edges alone
     waits = [0] * len(graph.nodes)
     reads = [0] * len(graph.tensors)
     for number, node in enumerate(graph.nodes):
         for tensor in node.inputs:
             reads[tensor] += 1
-        before = {maker[tensor] for tensor in node.inputs if tensor in maker} | set(node.after)
-        waits[number] = len(before)
-        for earlier in before:
+        data = {maker[tensor] for tensor in node.inputs if tensor in maker}
+        controls = set(node.after) - data
+        waits[number] = len(data) + len(controls)
+        for earlier in data:
             consumers[earlier].append(number)
+        for earlier in controls:
+            followers[earlier].append(number)
     for tensor in graph.returned:
         reads[tensor] += 1
-    return consumers, waits, reads
+    return [first + then for first, then in zip(consumers, followers, strict=True)], waits, reads

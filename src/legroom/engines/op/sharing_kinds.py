@@ -91,7 +91,7 @@ makes a copy as large as the variable. An embedding's table is in it from its fi
 
 HOST = _kinds(
     """
-    BroadcastArgs BroadcastGradientArgs ConcatOffset InvertPermutation LoopCond Rank Shape ShapeN Size StatelessRandomGetAlg
+    BroadcastArgs BroadcastGradientArgs ConcatOffset CopyHost InvertPermutation LoopCond Rank Shape ShapeN Size StatelessRandomGetAlg
     StatelessRandomGetKeyCounter TensorListElementShape TensorListLength VariableShape
     """
 )
@@ -109,7 +109,7 @@ _ON_CONDITION = """
 """
 
 _OWN_OUTPUTS = """
-    TemporaryVariable _FusedConv3D
+    Copy DataFormatDimMap DataFormatVecPermute TemporaryVariable _FusedConv3D
     AccumulateNV2 AdjustContrastv2 Assert Placeholder _Arg AdjustSaturation Angle ApproximateEqual ArgMax ArgMin AssignVariableOp AvgPool AvgPool3D
     AvgPool3DGrad AvgPoolGrad BatchMatMul BatchMatMulV2 BatchMatMulV3 BatchToSpaceND Betainc BiasAddGrad Bincount Bucketize
     CTCGreedyDecoder CombinedNonMaxSuppression Complex ComplexAbs Concat ConcatV2 Const Conv2D Conv2DBackpropFilter

@@ -4,16 +4,17 @@ A list of tensors (TensorList, what a TensorArray and the gradient of a loop are
 is laid out: whoever reads an element reads the tensor itself.
 """
 
+from dataclasses import replace
 from typing import Any
 
 from legroom.engines.op.graph import COMPILED_CALL, LOOP_END, LOOP_GATE, Graph, Node
 from legroom.engines.op.lists import LIST_KINDS, Lists
+from legroom.engines.op.loop_order import LOOPS, Order, in_order
 from legroom.engines.op.ops import Array, Op
 from legroom.engines.op.templates import Sketch, Template, read_function, read_graph, read_library
 from legroom.engines.op.values import DTYPES, LARGEST, Evaluator
 
 CALLS = ("PartitionedCall", "StatefulPartitionedCall")
-LOOPS = ("While", "StatelessWhile")
 BRANCHES = ("If", "StatelessIf")
 MOST_TRIPS = 20_000
 UNDECIDED_TURNS = 100  # how often a loop may turn, for the upper bound, where only running would tell
@@ -23,8 +24,9 @@ PARALLEL_ITERATIONS = 10  # tf.while_loop's default
 class Unroller:
     """Lays the nodes of one step out flat."""
 
-    def __init__(self, definition: Any) -> None:
+    def __init__(self, definition: Any, order: Order | None = None) -> None:
         self.definition = definition
+        self.order = order or {}
         self.library = {function.signature.name: function for function in definition.library.function}
         self.tensors: list[Array] = []
         self.nodes: list[Node] = []
@@ -38,6 +40,7 @@ class Unroller:
         self.variable_names: dict[str, int] = {}
         self.evaluator = Evaluator()
         self.sketches: dict[Any, Sketch] = {}
+        self.bodies: dict[tuple[int, str], Sketch] = {}
         self.library_graph: Any = None
         self.constant_ids: dict[int, int] = {}
         self.unsized: dict[str, None] = {}
@@ -277,7 +280,7 @@ class Unroller:
             gate = Op(template.name, LOOP_GATE, (), ())
             self.gate = None
             self.gate = self.add_node(gate, (), (), after)
-            sketch = self.sketch_of(template.attributes["body"], state)
+            sketch = self.body_of(template, state)
             known = dict(zip(sketch.arguments, state, strict=True))
             ran = self.lay_out(sketch, known)
             state = [known[result] for result in sketch.results]
@@ -290,6 +293,16 @@ class Unroller:
         op = Op(template.name, LOOP_END, tuple(self.tensors[i] for i in held), ())
         self.add_node(op, tuple(held), (), tuple(ends[-1:]))
         return state
+
+    def body_of(self, template: Template, state: list[int]) -> Sketch:
+        """A loop's body, its nodes in the order of the graph that runs, if that is known."""
+        sketch = self.sketch_of(template.attributes["body"], state)
+        if template.name not in self.order:
+            return sketch
+        key = id(sketch), template.name
+        if key not in self.bodies:
+            self.bodies[key] = replace(sketch, nodes=in_order(sketch.nodes, self.order[template.name]))
+        return self.bodies[key]
 
     def turns(self, template: Template, state: list[int]) -> bool | None:
         """Whether the loop goes round once more; None if only running would tell."""
