@@ -13,7 +13,7 @@ def laid_out(function, *shapes, dtype="float32"):
     """The function's graph as it was traced, before TensorFlow's optimiser."""
     import tensorflow as tf
 
-    from legroom.engines.op.grappler import HOST, meta_graph, returned, importable
+    from legroom.engines.op.grappler import HOST, importable, meta_graph, returned
     from legroom.engines.op.unroll import Unroller
 
     specs = [tf.TensorSpec(shape, dtype) for shape in shapes]
