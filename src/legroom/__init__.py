@@ -7,6 +7,7 @@ from legroom.errors import LegroomError
 
 if TYPE_CHECKING:
     from legroom.front.applying import apply, load_plan, plan, save_plan, undo
+    from legroom.front.decorating import train_step
     from legroom.front.estimating import estimate
     from legroom.front.rehearsing import rehearse
     from legroom.records import Estimate
@@ -27,10 +28,12 @@ __all__ = [
     "plan",
     "rehearse",
     "save_plan",
+    "train_step",
     "undo",
 ]
 ROOMS = {
     "legroom.front.applying": ("apply", "load_plan", "plan", "save_plan", "undo"),
+    "legroom.front.decorating": ("train_step",),
     "legroom.front.estimating": ("estimate",),
     "legroom.front.rehearsing": ("rehearse",),
     "legroom.records": ("Estimate",),

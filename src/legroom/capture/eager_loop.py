@@ -218,6 +218,16 @@ def call_step(chosen: Chosen) -> FunctionStep:
     return finish(function, specs, f"eager function {code.co_name} {stand.place(stand.scope)}", used, notes)
 
 
+def capture_split(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> FunctionStep:
+    """An eager step that Legroom runs in slices of its batch, with the whole batch that it is called with."""
+    original = inspect.unwrap(function)
+    code = original.__code__
+    used = [original, *(value for value in (*args, *kwargs.values()) if not is_batch(value))]
+    specs = (argument_specs(args), argument_specs(kwargs))
+    source = f"eager function {code.co_name} {Path(code.co_filename).name}:{code.co_firstlineno}"
+    return finish(function, specs, source, used, ())
+
+
 def layers_of(values: Sequence[Any]) -> tuple[str, ...]:
     """The layers of all Keras models among these, in the functions among them, and one step into other objects."""
     import keras

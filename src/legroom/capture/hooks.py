@@ -20,9 +20,10 @@ from contextlib import suppress
 from math import prod
 from typing import Any, NoReturn, Protocol
 
-from legroom.capture.eager_loop import capture_tape
+from legroom.capture.eager_loop import capture_split, capture_tape
 from legroom.capture.keras_fit import KerasStep, capture_fit
 from legroom.capture.limited import is_rehearsal
+from legroom.capture.own_work import Watchers, own_work
 from legroom.capture.placement import watch_placement
 from legroom.capture.stack import user_line
 from legroom.capture.tf_step import FunctionStep, capture_call
@@ -234,7 +235,7 @@ def watch_tapes_entered(tf: Any, listener: Holding) -> None:
     enter = tf.GradientTape.__enter__
 
     def entered(self: Any) -> Any:
-        if not listener.held and tf.executing_eagerly() and not tf.inside_function():
+        if not own_work.on and not listener.held and tf.executing_eagerly() and not tf.inside_function():
             try:
                 step = capture_tape(sys._getframe(1))
             except LegroomError as error:
@@ -244,6 +245,17 @@ def watch_tapes_entered(tf: Any, listener: Holding) -> None:
         return enter(self)
 
     tf.GradientTape.__enter__ = entered
+
+    def announced(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """The step runs in slices, by `legroom.train_step`."""
+        if not listener.held:
+            try:
+                step = capture_split(function, args, kwargs)
+            except LegroomError as error:
+                listener.refused(error)
+            listener.captured(step)
+
+    Watchers.announce.append(announced)
 
 
 def leave_unfilled(tf: Any) -> None:

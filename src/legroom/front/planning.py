@@ -28,6 +28,7 @@ class Planner:
         self.say = say
         self.plain: Estimate | None = None
         self.chain: list[tuple[str, Cost]] | None = None
+        self.no_blocks: tuple[str, ...] = ()  # why no blocks can be recomputed
 
     def run(self, *, max_batch: bool) -> Planning:
         """Search, then put the step back as it was."""
@@ -42,7 +43,8 @@ class Planner:
             self.say("looking for the largest batch")
             largest = find_max_batch(self.estimator.at, self.plain)
             found = replace(found, max_batch=largest.max_batch)
-        return replace(found, seconds=time.monotonic() - started)
+        refused = (*found.refused, *self.no_blocks)
+        return replace(found, refused=refused, seconds=time.monotonic() - started)
 
     def ask(self, actions: tuple[Action, ...]) -> Tried:
         """The step with these actions done to it, estimated."""
@@ -64,7 +66,11 @@ class Planner:
         """The cheapest blocks that save so many bytes (0: as many as can be saved)."""
         if self.chain is None:
             self.estimator.change(())
-            self.chain = [(found.pop("name"), Cost(**found)) for found in self.estimator.source.segments(self.batch)]
+            try:
+                segments = self.estimator.source.segments(self.batch)
+            except InputError as error:
+                self.no_blocks, segments = (f"remat: {error.message}",), []
+            self.chain = [(found.pop("name"), Cost(**found)) for found in segments]
         costs = [cost for _, cost in self.chain]
         if not costs:
             return None

@@ -62,6 +62,8 @@ class LocalSource:
         self.actions: tuple[Action, ...] = ()
         self.undo: Callable[[], None] | None = None
         self.plain_prints: dict[int | None, str | None] = {}
+        self.plain = captured  # as it was before it was changed
+        self.tried: dict[Any, Any] = {}  # what was found out about a loop's own step
 
     def fingerprint(self, batch: int | None) -> str | None:
         from legroom.capture.fingerprint import fingerprint
@@ -94,13 +96,18 @@ class LocalSource:
 
     def change(self, actions: Sequence[Action]) -> tuple[Exactness, tuple[str, ...]]:
         """Undo what was done to the model before, and do these."""
+        from legroom.capture.tf_step import FunctionStep
         from legroom.changes.actions import perform
 
-        model = self.model()
         if self.undo is not None:
             self.undo()
-        self.undo, self.actions = None, ()
-        done = perform(model, actions)
+        self.undo, self.actions, self.captured = None, (), self.plain
+        if isinstance(self.plain, FunctionStep):
+            from legroom.front.function_step import perform_on_step
+
+            self.captured, done = perform_on_step(self.plain, actions, self.tried)
+        else:
+            done = perform(self.model(), actions)
         self.undo, self.actions = done.undo, tuple(actions)
         return done.exactness, done.reasons
 
@@ -112,15 +119,13 @@ class LocalSource:
 
     def model(self) -> Any:
         """The model that can be changed; a custom loop's step has code of its own around it."""
-        from legroom.capture.keras_fit import KerasStep
+        from legroom.capture.tf_step import FunctionStep
 
-        if not isinstance(self.captured, KerasStep):
-            raise errors.InputError(
-                "This script trains with a loop of its own, whose step Legroom cannot change from outside yet.",
-                "Train with model.fit, or split the batch in the loop by hand.",
-            )
-        captured = self.captured.built()
-        return captured.model
+        if isinstance(self.plain, FunctionStep):
+            from legroom.front.function_step import model_of
+
+            return model_of(self.plain.function)
+        return self.plain.built().model
 
     def resized(self, batch: int | None) -> Any:
         if batch is None or batch == self.captured.step.batch:

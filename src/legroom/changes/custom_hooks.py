@@ -1,0 +1,203 @@
+"""Listening to a training step of the user's: gradients, updates, assignments, metrics, functions and random numbers.
+
+The names below are replaced while at least one step is listened to, and what they do is passed to the `Listener` of the
+thread at hand; threads without one are not touched.
+
+Private names used, tested with Keras 3.15.1 and TensorFlow 2.21.0: `tensorflow.python.ops.resource_variable_ops.BaseResourceVariable`
+and its `_read_variable_op`,
+`tensorflow.python.eager.polymorphic_function.polymorphic_function.Function`, `tensorflow.python.ops.gen_random_ops` and
+`gen_stateless_random_ops_v2`, `keras.src.optimizers.base_optimizer.BaseOptimizer`.
+"""
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import wraps
+from typing import Any, ClassVar, Protocol
+
+from legroom.capture.own_work import at_work
+
+Call = Callable[..., Any]
+ASSIGNS = ("assign", "assign_add", "assign_sub")
+SCATTERS = (
+    *(f"scatter_{name}" for name in ("add", "sub", "mul", "div", "min", "max", "update")),
+    *(f"scatter_nd_{name}" for name in ("add", "sub", "min", "max", "update")),
+    "batch_scatter_update",
+)
+RANDOM = ("random_standard_normal", "truncated_normal", "random_uniform", "random_uniform_int")
+STATELESS = (
+    *("stateless_random_normal_v2", "stateless_truncated_normal_v2", "stateless_random_uniform_v2"),
+    *("stateless_random_uniform_int_v2", "stateless_random_uniform_full_int_v2"),
+)
+
+
+class Listener(Protocol):
+    """Each is handed the original, bound, and what it was called with; it answers in its place."""
+
+    def gradient(self, call: Call, tape: Any, sources: Any) -> Any: ...
+
+    def opened(self, tape: Any) -> None: ...
+
+    def apply(self, call: Call, optimizer: Any, gradients: Any, variables: Any) -> Any: ...
+
+    def assign(self, call: Call, variable: Any, values: tuple[Any, ...]) -> Any: ...
+
+    def read(self, variable: Any) -> None: ...
+
+    def scalar(self, call: Call, value: Any) -> Any: ...
+
+    def function(self, call: Call, function: Any, args: Any, kwargs: Any) -> Any: ...
+
+    def layer(self, call: Call, layer: Any) -> Any: ...
+
+    def random(self, call: Call) -> Any: ...
+
+    def scale(self, call: Call, loss: Any) -> Any: ...
+
+
+class Here(threading.local):
+    """Who listens in this thread."""
+
+    listener: Listener | None = None
+
+
+class Replaced:
+    """What is replaced now, for how many that listen."""
+
+    lock = threading.Lock()
+    count = 0
+    originals: ClassVar[list[tuple[Any, str, Any]]] = []
+
+
+here = Here()
+
+
+@contextmanager
+def listened(listener: Listener) -> Iterator[None]:
+    """What this thread does meanwhile goes to the listener."""
+    before = here.listener
+    with Replaced.lock:
+        Replaced.count += 1
+        if Replaced.count == 1:
+            install()
+    here.listener = listener
+    try:
+        with at_work():
+            yield
+    finally:
+        here.listener = before
+        with Replaced.lock:
+            Replaced.count -= 1
+            if not Replaced.count:
+                uninstall()
+
+
+def uninstall() -> None:
+    while Replaced.originals:
+        owner, name, original = Replaced.originals.pop()
+        setattr(owner, name, original)
+
+
+def put(owner: Any, name: str, make: Callable[[Call, Listener, tuple[Any, ...], dict[str, Any]], Any]) -> None:
+    """Replace `owner.name`; `make` is called in its place where somebody listens."""
+    original = vars(owner)[name]
+
+    @wraps(original)
+    def replaced(*args: Any, **kwargs: Any) -> Any:
+        listener = here.listener
+        return original(*args, **kwargs) if listener is None else make(original, listener, args, kwargs)
+
+    Replaced.originals.append((owner, name, original))
+    setattr(owner, name, replaced)
+
+
+def install() -> None:
+    import keras
+    import tensorflow as tf
+    from keras.src.optimizers.base_optimizer import BaseOptimizer
+    from tensorflow.python.eager.polymorphic_function.polymorphic_function import Function
+    from tensorflow.python.ops import gen_random_ops, gen_stateless_random_ops_v2
+    from tensorflow.python.ops.resource_variable_ops import BaseResourceVariable
+
+    put(tf.GradientTape, "gradient", on_gradient)
+    put(tf.GradientTape, "__enter__", on_opened)
+    for optimizer in owners(BaseOptimizer, "apply"):
+        put(optimizer, "apply", on_apply)
+    for name in (*ASSIGNS, *SCATTERS):
+        for variable in owners(BaseResourceVariable, name):
+            put(variable, name, on_assign)
+    for variable in owners(BaseResourceVariable, "_read_variable_op"):
+        put(variable, "_read_variable_op", on_read)
+    for metric in (keras.metrics.Mean, keras.metrics.Sum):
+        put(metric, "update_state", on_scalar)
+    put(keras.optimizers.LossScaleOptimizer, "scale_loss", on_scale)
+    put(Function, "__call__", on_function)
+    put(keras.Layer, "__call__", on_layer)
+    for name in RANDOM:
+        put(gen_random_ops, name, on_random)
+    for name in STATELESS:
+        put(gen_stateless_random_ops_v2, name, on_random)
+
+
+def owners(base: type, name: str) -> list[type]:
+    """The class and those under it that have a method of that name of their own."""
+    found: dict[type, None] = {}
+    waiting = [base]
+    while waiting:
+        one = waiting.pop()
+        waiting += one.__subclasses__()
+        if name in vars(one):
+            found[one] = None
+    return list(found)
+
+
+def on_gradient(original: Call, listener: Listener, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    tape, sources = args[0], args[2] if len(args) > 2 else kwargs["sources"]
+    return listener.gradient(lambda: original(*args, **kwargs), tape, sources)
+
+
+def on_opened(original: Call, listener: Listener, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    listener.opened(args[0])
+    return original(*args, **kwargs)
+
+
+def on_apply(original: Call, listener: Listener, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    gradients = args[1] if len(args) > 1 else kwargs["grads"]
+    variables = args[2] if len(args) > 2 else kwargs.get("trainable_variables")
+    return listener.apply(lambda: original(*args, **kwargs), args[0], gradients, variables)
+
+
+def on_assign(original: Call, listener: Listener, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    given = [*args[1:], *(kwargs[name] for name in kwargs if name in ("value", "delta", "sparse_delta", "updates"))]
+    return listener.assign(lambda: original(*args, **kwargs), args[0], tuple(given))
+
+
+def on_read(original: Call, listener: Listener, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    listener.read(args[0])
+    return original(*args, **kwargs)
+
+
+def on_scalar(original: Call, listener: Listener, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Only one number without a weight: what has samples is the metric's own business."""
+    value = args[1] if len(args) > 1 else kwargs.get("values")
+    weight = args[2] if len(args) > 2 else kwargs.get("sample_weight")
+    rank = getattr(getattr(value, "shape", ()), "__len__", lambda: 1)()
+    if weight is not None or rank or value is None:
+        return original(*args, **kwargs)
+    return listener.scalar(lambda total: original(args[0], total), value)
+
+
+def on_function(original: Call, listener: Listener, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    return listener.function(lambda: original(*args, **kwargs), args[0], args[1:], kwargs)
+
+
+def on_layer(original: Call, listener: Listener, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    return listener.layer(lambda: original(*args, **kwargs), args[0])
+
+
+def on_scale(original: Call, listener: Listener, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    return listener.scale(lambda: original(*args, **kwargs), args[1] if len(args) > 1 else kwargs["loss"])
+
+
+def on_random(original: Call, listener: Listener, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    return listener.random(lambda: original(*args, **kwargs))

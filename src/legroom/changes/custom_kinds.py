@@ -1,0 +1,163 @@
+"""What the slices of a training step are of the whole: means, sums, rows, the last one's, or nothing that can be put together."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from legroom.changes.custom_run import Kind, Kinds, cannot
+from legroom.changes.custom_trial import Known, Seen
+from legroom.changes.microbatch_probe import CUTS, ROWS
+from legroom.errors import InputError
+from legroom.records.plan import Exactness
+
+SMALL = 1e-6  # of the largest gradient: too little to tell anything by
+SHARES = [(stop - start) / ROWS for start, stop in CUTS]
+SUMMED: tuple[Kind, ...] = ("mean", "sum")
+ORDER: tuple[Kind, ...] = ("last", "samples", "mean", "sum")
+MASKED = (
+    "A mean or a sum over samples can be; a mean over what a mask leaves, a sum with a penalty on weights, and a loss that "
+    "compares samples cannot."
+)
+
+
+@dataclass
+class Candidates:
+    """The kinds that each value can still be."""
+
+    gradients: list[list[set[Kind]]]
+    scalars: list[set[Kind]]
+    outputs: list[set[Kind]]
+
+    def both(self, other: "Candidates") -> "Candidates":
+        """What is left after two trials."""
+        if self.outline() != other.outline():
+            raise cannot("takes other gradients, or returns something else, depending on its data")
+        pairs = zip(self.gradients, other.gradients, strict=True)
+        return Candidates(
+            [[a & b for a, b in zip(mine, its, strict=True)] for mine, its in pairs],
+            [a & b for a, b in zip(self.scalars, other.scalars, strict=True)],
+            [a & b for a, b in zip(self.outputs, other.outputs, strict=True)],
+        )
+
+    def outline(self) -> Any:
+        return [len(entries) for entries in self.gradients], len(self.scalars), len(self.outputs)
+
+    def decided(self, known: Known) -> Kinds:
+        for what, each in (("number for a metric", self.scalars), ("value that it returns", self.outputs)):
+            for number, kinds in enumerate(each):
+                if not kinds:
+                    raise cannot(
+                        f"makes a {what} (number {number + 1}) that is no mean, sum or row of values of its samples",
+                        "Leave it out of the step, or use a Keras metric.",
+                    )
+        exactness: Exactness = "inexact" if known.reasons else "equivalent" if known.random else "exact"
+        drawn = ("random numbers are drawn for each slice by itself",) if known.random else ()
+        return Kinds(
+            tuple(map(decided_gradients, self.gradients)),
+            tuple(choose(kinds, ORDER) for kinds in self.scalars),
+            tuple(choose(kinds, ORDER) for kinds in self.outputs),
+            exactness,
+            tuple(known.reasons) or drawn,
+            tuple(known.inlined),
+        )
+
+
+def decided_gradients(entries: list[set[Kind]]) -> tuple[Kind, ...]:
+    """One kind for each variable; where all gradients of one were zero, that of the others."""
+    certain = [kinds for kinds in entries if len(kinds) == 1]
+    if not all(entries) or not certain:
+        raise InputError(
+            "Whether the gradients of this training step are a mean over the samples or a sum of them could not be found "
+            "out: on a few samples they were zero, or now one and now the other.",
+            MASKED,
+        )
+    shared = set.intersection(*certain)
+    if not shared and len(certain) < len(entries):
+        raise cannot("takes gradients that are partly means and partly sums, and some were zero when it was tried out")
+    return tuple(choose(kinds & shared or kinds, SUMMED) for kinds in entries)
+
+
+@dataclass(frozen=True)
+class Judge:
+    """Compares what a batch gave with what its slices did."""
+
+    tolerance: float
+
+    def close(self, found: Any, wanted: Any) -> bool:
+        return found.shape == wanted.shape and norm(found - wanted) <= self.tolerance * norm(wanted) + 1e-12
+
+    def gradients(self, whole: Seen, parts: list[Seen]) -> list[list[set[Kind]]]:
+        """For each gradient of each call what it can be; refused where it is nothing."""
+        return [
+            self.of_one_call(entries, [part.gradients[number] for part in parts])
+            for number, entries in enumerate(whole.gradients)
+        ]
+
+    def of_one_call(self, whole: list[Any], parts: list[list[Any]]) -> list[set[Kind]]:
+        scale = max((norm(entry) for entry in whole if entry is not None), default=0.0)
+        found: list[set[Kind]] = []
+        for number, entry in enumerate(whole):
+            slices = [part[number] for part in parts]
+            if entry is None or max(map(norm, (entry, *slices))) <= SMALL * scale:
+                found.append(set(SUMMED))
+                continue
+            kinds = {kind for kind in SUMMED if self.close(total(kind, slices), entry)}
+            if not kinds:
+                raise InputError(
+                    "The gradients of this training step are neither a mean over the samples nor a sum of them, so that "
+                    "it cannot be run in slices of the batch.",
+                    MASKED,
+                )
+            found.append(kinds)
+        return found
+
+    def candidates(self, gradients: list[list[set[Kind]]], whole: Seen, parts: list[Seen], last: Seen) -> Candidates:
+        def each(name: str) -> list[set[Kind]]:
+            found = zip(*(getattr(seen, name) for seen in (whole, last, *parts)), strict=True)
+            return [self.of_value(value, others[1:], others[0]) for value, *others in found]
+
+        return Candidates(gradients, each("scalars"), each("outputs"))
+
+    def of_value(self, whole: Any, parts: list[Any], last: Any) -> set[Kind]:
+        """How a number or an array of samples is made of the slices' own."""
+        import numpy as np
+
+        if not isinstance(whole, np.ndarray) or whole.dtype.kind != "f":
+            return {"last"} if whole is None or np.array_equal(whole, last) else set()
+        if not np.all(np.isfinite(whole)):
+            return set(ORDER)
+        kinds: set[Kind] = {"last"} if self.close(last, whole) else set()
+        if not whole.ndim:
+            return kinds | {kind for kind in SUMMED if self.close(total(kind, parts), whole)}
+        rows = all(part.ndim and part.shape[1:] == whole.shape[1:] for part in parts)
+        return kinds | ({"samples"} if rows and self.close(np.concatenate(parts), whole) else set())
+
+    def check_updates(self, whole: Seen, last: Seen) -> None:
+        """What is applied and assigned after the last slice must be what the whole batch would have it be."""
+        for wanted, found in zip(whole.applied, last.applied, strict=True):
+            for one, other in zip(wanted, found, strict=True):
+                if (one is None) != (other is None) or (one is not None and not self.close(other, one)):
+                    raise cannot(
+                        "changes its gradients, before it applies them, by something else than the gradients themselves",
+                        "Let nothing but gradients and constants decide, not the size of the batch or its samples.",
+                    )
+        for (name, before), (_, after) in zip(whole.assigned, last.assigned, strict=True):
+            if len(before) != len(after) or not all(map(self.close, after, before)):
+                raise cannot(
+                    f"assigns to the variable {name!r} what depends on the samples of the batch",
+                    "Use a Keras metric for what is summed over batches, or assign it outside the step.",
+                )
+
+
+def choose(kinds: set[Kind], order: Sequence[Kind]) -> Kind:
+    return next(kind for kind in order if kind in kinds)
+
+
+def norm(values: Any) -> float:
+    import numpy as np
+
+    return float(np.linalg.norm(np.ravel(values)))
+
+
+def total(kind: Kind, parts: Sequence[Any]) -> Any:
+    return sum(portion * part if kind == "mean" else part for portion, part in zip(SHARES, parts, strict=True))

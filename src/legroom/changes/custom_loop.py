@@ -1,0 +1,202 @@
+"""A training step that the user wrote, with its tape and its optimizer, run in slices of its batch inside one call.
+
+`split_function` takes a plain function or a `tf.function` and gives one that is called in the same way. In graphs the slices but
+the last run in one `tf.while_loop`, and the last, which updates, after it; in eager mode they run one after the other. What
+each slice does is in `custom_run`, what must be known of the step before is found out by `custom_probe`, at its first call.
+
+Private names used, tested with Keras 3.15.1 and TensorFlow 2.21.0: `Function._clone`, `Function._autograph`,
+`tf.__internal__.autograph.tf_convert`, and those that `custom_hooks` and `custom_trial` name.
+"""
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from legroom.capture.own_work import announce
+from legroom.changes.custom_arguments import Arguments, arguments_of
+from legroom.changes.custom_hooks import listened
+from legroom.changes.custom_probe import find_kinds
+from legroom.changes.custom_run import Kinds, Run, converted
+from legroom.changes.microbatch_loop import Cut, Found, add, cut_batch, loop, trace, zeros
+from legroom.errors import InputError
+from legroom.records.plan import Exactness
+
+ALLOWED = "batchnorm-split"
+MARK = "legroom_micro_batches"  # on what `split_function` gives
+
+
+class SplitStep:
+    """The step in slices, as a function of the same arguments."""
+
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        count: int,
+        allow: Sequence[str],
+        autograph: bool,
+        known: dict[Any, Kinds] | None = None,
+    ) -> None:
+        self.function = function
+        self.count = count
+        self.allow = allow
+        self.autograph = autograph
+        self.known: dict[Any, Kinds] = {} if known is None else known
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        import tensorflow as tf
+
+        arguments = arguments_of(args, kwargs)
+        cut = cut_batch(arguments.batch, self.count)
+        if cut.single:
+            return converted(self.function, self.autograph)(*args, **kwargs)
+        kinds = self.prepare(arguments)
+
+        def compute(part: Any, _: Any) -> Found:
+            run = Run(kinds, fraction_of(cut, part), self.autograph)
+            self.run(run, arguments, part)
+            return run.found()
+
+        size, pieces = cut.size, -(-cut.batch // cut.size)
+        start = (pieces - 1) * size
+        if tf.executing_eagerly():
+            total = None
+            for begin in range(0, start, size):
+                found = compute(cut.piece(begin, size)[0], None)
+                total = found if total is None else add(total, found)
+        else:
+            layout = trace(cut, compute)
+            total = loop(cut, compute, layout, zeros(layout), (pieces - 1, lambda begin: size))
+        assert total is not None
+        with tf.control_dependencies(waited(total)):  # or the last slice would be computed beside the others
+            part = cut.piece(start, cut.batch - start)[0]
+            part = [tf.identity(leaf) for leaf in part]
+        return self.run(Run(kinds, fraction_of(cut, part), self.autograph, total), arguments, part)
+
+    def run(self, run: Run, arguments: Arguments, part: Sequence[Any]) -> Any:
+        """One slice; what the hooks refuse is told as they said it."""
+        args, kwargs = arguments.filled(part)
+        function = converted(self.function, self.autograph)
+
+        def run_slice() -> Any:
+            return function(*args, **kwargs)
+
+        try:
+            with listened(run):
+                return run.returned(run_slice())
+        except Exception:
+            if run.error is not None:
+                raise run.error from None
+            raise
+
+    def prepare(self, arguments: Arguments) -> Kinds:
+        """What must be known of the step, found out at its first call with such arguments."""
+        key = arguments.key()
+        if key not in self.known:
+            self.known[key] = find_kinds(self.function, arguments)
+        kinds = self.known[key]
+        if kinds.exactness == "inexact" and ALLOWED not in self.allow:
+            raise InputError(
+                f"Slices would change what is learned: {'; '.join(kinds.reasons)}.",
+                f'Allow it with allow=("{ALLOWED}",), or use another normalisation.',
+            )
+        return kinds
+
+    def prepare_for(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        arguments = arguments_of(args, kwargs)
+        if not cut_batch(arguments.batch, self.count).single:
+            self.prepare(arguments)
+
+    def exactness(self) -> tuple[Exactness, tuple[str, ...]]:
+        """How exact it is, once it is prepared."""
+        order = ("exact", "equivalent", "inexact")
+        return max(
+            ((kinds.exactness, kinds.reasons) for kinds in self.known.values()),
+            key=lambda found: order.index(found[0]),
+            default=("exact", ()),
+        )
+
+
+def split_function(
+    function: Any,
+    count: int,
+    allow: Sequence[str] = (),
+    *,
+    autograph: bool = False,
+    known: dict[Any, Kinds] | None = None,
+) -> Any:
+    """The function, plain or a `tf.function`, as one that runs in `count` slices of its batch and updates once.
+
+    `autograph` says that a plain function is going to be traced with it; a `tf.function` keeps all its options. `known` is
+    where what is found out about the step is kept, for other counts. The answer's `legroom_step` is its `SplitStep`.
+    """
+    import tensorflow as tf
+
+    check(function, count)
+    if not is_tf_function(function):
+        return as_function(SplitStep(function, count, allow, autograph, known))
+    step = SplitStep(function.python_function, count, allow, bool(function._autograph), known)
+    inner = function._clone(as_function(step))
+
+    @tf.autograph.experimental.do_not_convert  # type: ignore[untyped-decorator]
+    @functools.wraps(function.python_function)
+    def called(*args: Any, **kwargs: Any) -> Any:
+        if tf.executing_eagerly() and not tf.inside_function():
+            step.prepare_for(args, kwargs)  # now, while the batch is here to be tried
+        return inner(*args, **kwargs)
+
+    called.get_concrete_function = inner.get_concrete_function
+    called.python_function = function.python_function
+    return finished(called, step)
+
+
+def as_function(step: SplitStep) -> Callable[..., Any]:
+    """TensorFlow reads signatures: those of a function, not of an object."""
+    import tensorflow as tf
+
+    @functools.wraps(step.function)
+    def split_step(*args: Any, **kwargs: Any) -> Any:
+        if tf.executing_eagerly() and not tf.inside_function():
+            step.prepare_for(args, kwargs)
+            announce(made, args, kwargs)
+        return step(*args, **kwargs)
+
+    made: Callable[..., Any] = finished(tf.autograph.experimental.do_not_convert(split_step), step)
+    return made
+
+
+def finished(made: Any, step: SplitStep) -> Any:
+    made.legroom_step = step
+    setattr(made, MARK, step.count)
+    return made
+
+
+def check(function: Any, count: int) -> None:
+    if isinstance(count, bool) or not isinstance(count, int) or count < 1:
+        raise InputError(
+            f"A batch cannot be cut into {count!r} micro-batches.", "Give a whole number of them, 1 or more."
+        )
+    if not callable(function):
+        raise InputError(f"Expected a training step to split, a function; received a {type(function).__name__}.")
+    if hasattr(function, MARK) or hasattr(getattr(function, "python_function", None), MARK):
+        raise InputError("This training step is split already.", "Split it once.")
+
+
+def is_tf_function(function: Any) -> bool:
+    from tensorflow.python.eager.polymorphic_function.polymorphic_function import Function
+
+    return isinstance(function, Function)
+
+
+def fraction_of(cut: Cut, part: Sequence[Any]) -> Any:
+    """What these rows are of the batch, in double."""
+    import tensorflow as tf
+
+    rows = part[0].shape[0] if part[0].shape[0] is not None else tf.shape(part[0])[0]
+    return tf.cast(rows, tf.float64) / tf.cast(cut.batch, tf.float64)
+
+
+def waited(total: Found) -> list[Any]:
+    import tensorflow as tf
+
+    tensors = [*total.gradients, *total.sums]
+    return [one.values if isinstance(one, tf.IndexedSlices) else one for one in tensors if one is not None]

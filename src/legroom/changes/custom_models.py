@@ -1,0 +1,56 @@
+"""The Keras models that a training step of the user's computes with: those that its code, or what it calls, refers to."""
+
+import inspect
+from collections.abc import Iterator
+from types import FunctionType, MethodType
+from typing import Any
+
+DEPTH = 3  # functions that call functions
+
+
+def models_of(function: Any) -> list[Any]:
+    """Each model once, without those that are part of another one, or have nothing to train."""
+    import keras
+
+    found: dict[int, Any] = {}
+    for value in reachable(function, DEPTH, set()):
+        if isinstance(value, keras.Model):
+            found.setdefault(id(value), value)
+    inner = {id(layer) for model in found.values() for layer in model._flatten_layers() if layer is not model}
+    outer = [model for key, model in found.items() if key not in inner]
+    return [model for model in outer if model.trainable_variables or not model.built]
+
+
+def reachable(function: Any, depth: int, seen: set[int]) -> Iterator[Any]:
+    """What the function's closure and globals hold, and what the functions and objects among it do."""
+    function = getattr(function, "python_function", function)
+    if depth == 0 or id(function) in seen:
+        return
+    seen.add(id(function))
+    owner = getattr(function, "__self__", None)
+    try:
+        variables = inspect.getclosurevars(inspect.unwrap(function))
+        values = [*variables.nonlocals.values(), *variables.globals.values()]
+    except (TypeError, ValueError):
+        values = []
+    values += [] if owner is None else [owner, *fields_of(owner)]
+    for value in values:
+        yield value
+        if isinstance(value, FunctionType | MethodType) or hasattr(value, "python_function"):
+            yield from reachable(value, depth - 1, seen)
+        else:
+            yield from fields_of(value)
+
+
+def fields_of(value: Any) -> list[Any]:
+    """One step into an object of the user's own, or into a list or dictionary."""
+    import keras
+
+    if isinstance(value, list | tuple):
+        return list(value)
+    if isinstance(value, dict):
+        return list(value.values())
+    fields = getattr(value, "__dict__", None)
+    if isinstance(value, keras.Layer | type) or inspect.ismodule(value) or not isinstance(fields, dict):
+        return []
+    return list(fields.values())

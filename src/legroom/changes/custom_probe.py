@@ -1,0 +1,192 @@
+"""How a user's training step adds its samples up, found out by trying it: once whole, and once in slices as it would run.
+
+Each gradient is a mean over the samples, a sum of them, or neither, in which case the step is refused. What reaches the
+optimizer, what is assigned and what is returned must come out of slices as they do of the whole. The data are a few rows: of
+the batch where there is one, and made-up ones, also with entries that are often left out of losses (0, -1, 255).
+"""
+
+from collections.abc import Callable
+from contextlib import redirect_stdout
+from dataclasses import dataclass, field
+from functools import partial
+from io import StringIO
+from typing import Any
+
+from legroom.capture.frames import reason_of
+from legroom.changes.custom_arguments import Arguments, concrete, front_of
+from legroom.changes.custom_hooks import listened
+from legroom.changes.custom_kinds import SHARES, Candidates, Judge, choose
+from legroom.changes.custom_run import Kind, Kinds, cannot, share
+from legroom.changes.custom_trial import Known, Seen, Trial
+from legroom.changes.microbatch_loop import Found, add_gradients
+from legroom.changes.microbatch_probe import CUTS, ROWS, TOLERANCE, eagerly, random_like, rows_of
+from legroom.errors import InputError, LegroomError
+
+LOOSE = 5e-2  # in 16 bits
+STYLES = ("signed", "binary", "ignored")
+ANY_SIZE = "It must take batches of any size: let sizes come from the batch, as tf.shape(x)[0]."
+
+
+def find_kinds(function: Callable[..., Any], arguments: Arguments) -> Kinds:
+    """Try the step out; nothing of it is changed. Raises InputError where it cannot be run in slices."""
+    with redirect_stdout(StringIO()):  # what the step prints about made-up data is of no use to anybody
+        return eagerly(Probe(function, arguments).run)
+
+
+@dataclass
+class Probe:
+    """The trials of one step."""
+
+    function: Callable[..., Any]
+    arguments: Arguments
+    known: Known = field(default_factory=Known)
+    real_rows: Callable[[], list[Any]] | None = None
+
+    def run(self) -> Kinds:
+        refused: LegroomError | None = None
+        kinds: Kinds | None = None
+        try:
+            kinds = self.compare_all().decided(self.known)
+        except LegroomError as error:
+            refused = error
+        finally:
+            changed = restore(self.known)
+        if changed:
+            raise cannot(f"updates {changed!r} in a way that cannot be held back", "Update with a Keras optimizer.")
+        if kinds is None:
+            assert refused is not None
+            raise refused
+        return kinds
+
+    def compare_all(self) -> Candidates:
+        """What is left after all trials that could be made."""
+        found: Candidates | None = None
+        failed: BaseException | None = None
+        for make in self.data():
+            try:
+                new = self.compare(make())
+            except LegroomError:
+                raise
+            except Exception as error:  # noqa: BLE001 - the user's own, on data that may not suit it
+                failed = failed or error
+                if make is self.real_rows:
+                    break
+                continue
+            if new is not None:
+                found = new if found is None else found.both(new)
+        if found is None:
+            why = "its numbers were not finite" if failed is None else reason_of(failed) or one_line(failed)
+            raise InputError(f"The training step could not be tried out on {ROWS} samples: {why}", ANY_SIZE)
+        return found
+
+    def data(self) -> list[Callable[[], list[Any]]]:
+        """Real rows first, where the batch is here, then made-up ones."""
+        import numpy as np
+
+        batch = self.arguments.batch
+        made: list[Callable[[], list[Any]]] = [partial(made_up, batch, style) for style in STYLES]
+        real = all(isinstance(leaf, np.ndarray) or hasattr(leaf, "numpy") for leaf in batch)
+        if not real or any((front_of(leaf) or 0) < ROWS for leaf in batch):
+            return made
+        self.real_rows = lambda: [np.asarray(leaf[:ROWS]) for leaf in batch]
+        text = any(np.asarray(leaf[:1]).dtype.kind in "OSU" for leaf in batch)
+        return [self.real_rows, *(() if text else made)]
+
+    def try_rows(self, arrays: list[Any], start: int, stop: int, totals: Found | None = None) -> Trial:
+        trial = Trial(self.known, early_slice=totals is None and stop - start < ROWS, totals=totals)
+        args, kwargs = self.arguments.filled(rows_of(arrays, start, stop), concrete)
+
+        def run_slice() -> Any:
+            return self.function(*args, **kwargs)
+
+        try:
+            with listened(trial):
+                trial.returned(run_slice())
+        finally:
+            trial.put_back()
+        return trial
+
+    def compare(self, arrays: list[Any]) -> Candidates | None:
+        """What the slices can be of the whole; None where the numbers say nothing."""
+        if not self.known.built:
+            self.try_rows(arrays, *CUTS[-1])
+            self.known.built = True
+        whole = self.try_rows(arrays, 0, ROWS).seen
+        check(whole)
+        trials = [self.try_rows(arrays, *cut) for cut in CUTS]
+        parts = [trial.seen for trial in trials]
+        self.check_draws(whole, parts[0])
+        if not all(seen.finite() for seen in (whole, *parts)):
+            return None
+        if any(seen.outline() != whole.outline() for seen in parts):
+            raise cannot("takes other gradients of a slice than of the whole batch")
+        judge = Judge(LOOSE if self.known.half else TOLERANCE)
+        gradients = judge.gradients(whole, parts)
+        last = self.try_rows(arrays, *CUTS[-1], totals=summed(gradients, trials)).seen
+        if last.outline() != whole.outline():
+            raise cannot("updates something else with a slice than with the whole batch")
+        judge.check_updates(whole, last)
+        return judge.candidates(gradients, whole, parts, last)
+
+    def check_draws(self, whole: Seen, part: Seen) -> None:
+        batch = front_of(self.arguments.batch[0])
+        for size, sliced in zip(whole.sizes, part.sizes, strict=False):
+            if batch is not None and batch > 1 and size == sliced == batch:
+                raise cannot(
+                    f"draws random numbers for {batch} samples, however many there are in a slice",
+                    "Draw as many as the batch has: tf.random.normal((tf.shape(x)[0], ...)).",
+                )
+
+
+def check(whole: Seen) -> None:
+    if not whole.gradients:
+        raise cannot(
+            "takes no gradients of variables with a tf.GradientTape", "Decorate the function that opens the tape."
+        )
+    if not whole.applied and not whole.assigned:
+        raise cannot(
+            "updates nothing: gradients are taken, and neither an optimizer is applied nor a variable assigned",
+            "Decorate the function that applies the gradients too.",
+        )
+
+
+def one_line(error: BaseException) -> str:
+    return f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
+
+
+def summed(kinds: list[list[set[Kind]]], trials: list[Trial]) -> Found:
+    """All slices' gradients as the last one would have them; the trials' own are let go."""
+    flat = [choose(kind, ("mean", "sum")) for entries in kinds for kind in entries]
+    total: list[Any] = [None] * len(flat)
+    for portion, trial in zip(SHARES, trials, strict=True):
+        for place, kind in enumerate(flat):
+            total[place] = add_gradients(total[place], share(trial.gradients[place], kind, portion))
+        trial.gradients.clear()
+    return Found(tuple(total))
+
+
+def made_up(batch: list[Any], style: str) -> list[Any]:
+    """A few rows like these; `ignored` has entries that losses often leave out, more of them in some rows than in others."""
+    import numpy as np
+
+    if style != "ignored":
+        return list(random_like(batch, style))
+    filled, chosen = random_like(batch, "unit"), random_like(batch, "binary", seed=1)
+
+    def mixed(values: Any, marks: Any) -> Any:
+        out = np.asarray(255 if values.dtype.kind == "u" else -1).astype(values.dtype)
+        return values if values.dtype.kind == "b" else np.where(marks.astype(bool), values, out)
+
+    return [mixed(values, marks) for values, marks in zip(filled, chosen, strict=True)]
+
+
+def restore(known: Known) -> str | None:
+    """The name of a trained variable that has changed all the same; all are put back."""
+    import numpy as np
+
+    changed = None
+    for variable, value in known.before.values():
+        if not np.array_equal(variable.numpy(), value, equal_nan=True):
+            changed = str(variable.name)
+            variable.assign(value)
+    return changed

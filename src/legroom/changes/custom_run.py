@@ -1,0 +1,229 @@
+"""One slice of a user's training step: its gradients are kept for the sum, and its updates wait for the last slice.
+
+All slices but the last are `Early`: updates and assignments of the user's own are left out, those of layers (statistics,
+seeds) and metrics are made. In the last one each gradient that is asked for is the whole batch's, so that whatever the step
+does with it, such as clipping, is done once and to the right thing; all updates are made.
+"""
+
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from legroom.changes.custom_hooks import Call
+from legroom.changes.microbatch_loop import Found, add_gradients
+from legroom.changes.microbatch_tf import scaled
+from legroom.errors import InputError
+from legroom.records.plan import Exactness
+
+Kind = Literal["mean", "sum", "samples", "last"]  # how the slices' values make the batch's
+
+
+@dataclass(frozen=True)
+class Kinds:
+    """What was found out about a step: for each gradient it takes, each number it gives a metric, each value it returns."""
+
+    gradients: tuple[tuple[Kind, ...], ...]
+    scalars: tuple[Kind, ...]
+    outputs: tuple[Kind, ...]
+    exactness: Exactness = "exact"
+    reasons: tuple[str, ...] = ()
+    inlined: tuple[Any, ...] = ()  # inner tf.functions that take gradients or update: they are run as part of the step
+
+
+@dataclass
+class Run:
+    """What every slice does. `totals` are the sums over the slices before, for the last one."""
+
+    kinds: Kinds
+    fraction: Any
+    autograph: bool = False
+    totals: Found | None = None
+    gradients: list[Any] = field(default_factory=list)
+    rows: list[Any] = field(default_factory=list)
+    sums: list[Any] = field(default_factory=list)
+    asked: int = 0
+    numbers: int = 0
+    error: InputError | None = None
+    differentiating: int = 0
+
+    def __post_init__(self) -> None:
+        found = self.totals or Found(())
+        self.tensors: Iterator[Any] = iter(found.gradients)
+        self.scalars: Iterator[Any] = iter(found.sums)
+        self.graph = default_graph()
+
+    @property
+    def early(self) -> bool:
+        return self.totals is None
+
+    def gradient(self, call: Call, tape: Any, sources: Any) -> Any:
+        import tensorflow as tf
+
+        found = self.plain_gradient(call)
+        if self.differentiating or not of_variables(sources):
+            return found
+        if default_graph() is not self.graph:
+            self.refuse("takes its gradients inside a loop, a condition or a function of its own")
+        if self.asked >= len(self.kinds.gradients):
+            self.refuse("takes more gradients than it did when it was tried out")
+        kinds = self.kinds.gradients[self.asked]
+        self.asked += 1
+        shares = [share(g, kind, self.fraction) for g, kind in zip(tf.nest.flatten(found), kinds, strict=True)]
+        if self.early:
+            self.gradients += shares
+            return found
+        totals = [add_gradients(next(self.tensors), own) for own in shares]
+        return tf.nest.pack_sequence_as(found, totals)
+
+    def plain_gradient(self, call: Call) -> Any:
+        """As the tape has it. Blocks that are recomputed open tapes of their own meanwhile, which are none of the step's."""
+        self.differentiating += 1
+        try:
+            return call()
+        finally:
+            self.differentiating -= 1
+
+    def opened(self, tape: Any) -> None:
+        """Nothing to do."""
+
+    def apply(self, call: Call, optimizer: Any, gradients: Any, variables: Any) -> Any:
+        return None if self.early else call()
+
+    def assign(self, call: Call, variable: Any, values: tuple[Any, ...]) -> Any:
+        return call() if not self.early or state_owner() is not None else variable
+
+    def read(self, variable: Any) -> None:
+        """Nothing to do."""
+
+    def scalar(self, call: Call, value: Any) -> Any:
+        """A metric gets the whole batch's number, once."""
+        import tensorflow as tf
+
+        if self.numbers >= len(self.kinds.scalars) or default_graph() is not self.graph:
+            return call(value)
+        kind = self.kinds.scalars[self.numbers]
+        self.numbers += 1
+        if kind == "last":
+            return None if self.early else call(value)
+        own = share(tf.convert_to_tensor(value), kind, self.fraction)
+        if self.early:
+            self.sums.append(own)
+            return None
+        return call(next(self.scalars) + own)
+
+    def function(self, call: Call, function: Any, args: Any, kwargs: Any) -> Any:
+        if not any(function is known for known in self.kinds.inlined):
+            return call()
+        return converted(function.python_function, self.autograph)(*args, **kwargs)
+
+    def layer(self, call: Call, layer: Any) -> Any:
+        return call()
+
+    def random(self, call: Call) -> Any:
+        return call()
+
+    def scale(self, call: Call, loss: Any) -> Any:
+        return call()
+
+    def returned(self, outputs: Any) -> Any:
+        """What the step returned: kept for the sums, or, for the last slice, as it is for the whole batch."""
+        import tensorflow as tf
+
+        leaves = tf.nest.flatten(outputs)
+        if self.asked != len(self.kinds.gradients) or len(leaves) != len(self.kinds.outputs):
+            self.refuse("takes other gradients, or returns something else, than when it was tried out")
+        made = [self.output(leaf, kind) for leaf, kind in zip(leaves, self.kinds.outputs, strict=True)]
+        return tf.nest.pack_sequence_as(outputs, made)
+
+    def output(self, leaf: Any, kind: Kind) -> Any:
+        import tensorflow as tf
+
+        if kind == "last":
+            return leaf
+        own = tf.constant(leaf, tf.float64) if isinstance(leaf, float) else tf.convert_to_tensor(leaf)
+        if kind == "samples":
+            own = rows_of(own)
+            self.rows.append(own)
+            return own if self.early else like(leaf, add_gradients(next(self.tensors), own).values)
+        own = share(own, kind, self.fraction)
+        self.sums.append(own)
+        return own if self.early else like(leaf, next(self.scalars) + own)
+
+    def found(self) -> Found:
+        """What an early slice adds to the sums."""
+        return Found((*self.gradients, *self.rows), tuple(self.sums))
+
+    def refuse(self, why: str) -> None:
+        """Kept too: AutoGraph wraps what it does not know."""
+        self.error = cannot(why)
+        raise self.error
+
+
+def cannot(why: str, hint: str = "Plan with something other than micro-batches.") -> InputError:
+    return InputError(f"This training step cannot be run in slices of the batch: it {why}.", hint)
+
+
+def share(value: Any, kind: Kind, fraction: Any) -> Any:
+    """What a slice adds to the batch's value."""
+    return scaled(value, fraction) if kind == "mean" else value
+
+
+def rows_of(tensor: Any) -> Any:
+    """Samples travel through the loop as sparse gradients do, which are put one after the other."""
+    import tensorflow as tf
+
+    return tf.IndexedSlices(tensor, tf.range(tf.shape(tensor)[0]), tf.constant([0] * tensor.shape.rank))
+
+
+def like(leaf: Any, tensor: Any) -> Any:
+    """As the step returns it by itself: a tensor, or a number of Python's or NumPy's."""
+    import numpy as np
+
+    if isinstance(leaf, np.ndarray | np.generic):
+        return tensor.numpy()
+    return type(leaf)(tensor.numpy()) if isinstance(leaf, int | float) else tensor
+
+
+def of_variables(sources: Any) -> bool:
+    """Gradients by data (a gradient penalty's) belong to their samples and are left alone."""
+    import keras
+    import tensorflow as tf
+
+    leaves = tf.nest.flatten(sources)
+    return bool(leaves) and all(isinstance(leaf, tf.Variable | keras.Variable) for leaf in leaves)
+
+
+def default_graph() -> Any:
+    import tensorflow as tf
+
+    return None if tf.executing_eagerly() else tf.compat.v1.get_default_graph()
+
+
+def state_owner() -> Any:
+    """The layer, metric or seed generator in whose code a variable is being assigned; None where it is the user's."""
+    import keras
+
+    frame = sys._getframe(1)
+    while frame is not None and frame.f_code.co_name != "run_slice":
+        name, owner = frame.f_code.co_name, frame.f_locals.get("self")
+        if name == "__call__" and isinstance(owner, keras.Layer):
+            return owner
+        if "update_state" in name and isinstance(owner, keras.metrics.Metric):
+            return owner
+        if name == "next" and isinstance(owner, keras.random.SeedGenerator):
+            return owner
+        if frame.f_back is None:
+            return None
+        frame = frame.f_back
+    return None
+
+
+def converted(function: Any, autograph: bool) -> Any:
+    """The function as `tf.function` would trace it, where it is being traced."""
+    import tensorflow as tf
+    from tensorflow.python.autograph.core.ag_ctx import ControlStatusCtx, Status
+
+    if not autograph or tf.executing_eagerly():
+        return function
+    return tf.__internal__.autograph.tf_convert(function, ControlStatusCtx(status=Status.ENABLED), user_requested=True)

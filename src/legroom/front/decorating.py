@@ -1,0 +1,82 @@
+"""`@legroom.train_step`: a training step of the user's own, in micro-batches, or with a plan done to it."""
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from legroom.errors import InputError
+from legroom.front.planning import require_allowed
+from legroom.records.plan import Action, Plan, Planning
+
+
+def train_step(
+    function: Any = None,
+    *,
+    micro_batches: int | None = None,
+    plan: Plan | Planning | None = None,
+    allow: Sequence[str] = (),
+) -> Any:
+    """Decorate a function that opens a tape and applies gradients, above or below `@tf.function`, or without it.
+
+    Each call cuts the arrays of the batch into `micro_batches` slices, runs the function for each, and lets it update once,
+    with the whole batch's gradients. A `plan` says how many, and what else is done to the model that the function uses.
+    """
+    if function is None:
+        return lambda decorated: train_step(decorated, micro_batches=micro_batches, plan=plan, allow=allow)
+    if isinstance(function, int):
+        raise InputError(
+            f"train_step was given {function!r} instead of a function.", "Write @legroom.train_step(micro_batches=4)."
+        )
+    chosen = chosen_plan(plan) if plan is not None else None
+    actions = () if chosen is None else chosen.actions
+    counts = [action["count"] for action in actions if action.name == "microbatch"]
+    if (micro_batches is None) == (plan is None):
+        raise InputError(
+            "train_step takes either micro_batches or a plan.", "Write @legroom.train_step(micro_batches=4)."
+        )
+    require_tensorflow()
+    from legroom.changes.custom_loop import ALLOWED, split_function
+
+    allow = require_allowed((allow,) if isinstance(allow, str) else allow)
+    if chosen is not None and chosen.exactness == "inexact":
+        allow = (*allow, ALLOWED)  # the plan was made with it
+    count = micro_batches if micro_batches is not None else counts[0] if counts else None
+    step = function if count is None else split_function(function, count, allow)
+    others = tuple(action for action in actions if action.name != "microbatch")
+    return after_changing(step, function, others) if others else step
+
+
+def chosen_plan(plan: Any) -> Plan:
+    if isinstance(plan, Planning):
+        if plan.best is None:
+            raise InputError("No plan of these fits, so there is none to apply.", "Pass one of planning.plans.")
+        return plan.best
+    if not isinstance(plan, Plan):
+        raise InputError(f"Expected a plan, received a {type(plan).__name__}.", "Pass what legroom.plan returns.")
+    return plan
+
+
+def after_changing(step: Callable[..., Any], function: Any, actions: Sequence[Action]) -> Callable[..., Any]:
+    """The step, before whose first call its model is changed: when it is decorated the model may not be there yet."""
+    done: list[Any] = []
+
+    @functools.wraps(getattr(function, "python_function", function))
+    def called(*args: Any, **kwargs: Any) -> Any:
+        if not done:
+            from legroom.changes.actions import perform
+            from legroom.front.function_step import model_of
+
+            done.append(perform(model_of(function), actions))
+        return step(*args, **kwargs)
+
+    return called
+
+
+def require_tensorflow() -> None:
+    from legroom.capture.keras_fit import framework_of_keras
+
+    if framework_of_keras() != "tensorflow":
+        raise InputError(
+            "train_step is for loops with tf.GradientTape, and Keras runs on another backend here.",
+            "Set KERAS_BACKEND=tensorflow.",
+        )

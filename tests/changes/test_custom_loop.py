@@ -1,0 +1,580 @@
+"""Training steps that a user wrote, in slices: weights as with the whole batch, and what cannot be is refused."""
+
+import numpy as np
+import pytest
+
+import legroom
+from legroom.errors import InputError
+
+pytestmark = pytest.mark.tensorflow
+
+ROWS, FEATURES, CLASSES = 11, 5, 3
+EXACT = 1e-11
+
+
+@pytest.fixture(autouse=True)
+def doubles():
+    precision("float64")
+    yield
+    precision("float32")
+
+
+def precision(name):
+    import keras
+
+    keras.config.set_floatx(name)
+    keras.config.set_dtype_policy(name)
+
+
+def arrays(rows=ROWS, seed=0):
+    random = np.random.default_rng(seed)
+    return random.normal(size=(rows, FEATURES)), random.normal(size=(rows, CLASSES))
+
+
+class Bench:
+    """A small model, an optimizer, and what a step needs of both."""
+
+    def __init__(self, *extra):
+        import keras
+
+        keras.utils.set_random_seed(1)
+        layers = keras.layers
+        middle = [make() for make in extra]
+        self.model = keras.Sequential(
+            [keras.Input((FEATURES,)), layers.Dense(7, "tanh"), *middle, layers.Dense(CLASSES)]
+        )
+        self.optimizer = keras.optimizers.Adam(0.01)
+
+    @property
+    def weights(self):
+        return [variable.numpy() for variable in self.model.variables]
+
+    def step(self, loss_of, change=lambda gradients: gradients, result=None):
+        """The usual step: `loss_of(y, p)` differentiated, `change` done to gradients, `result` returned."""
+        import tensorflow as tf
+
+        def step(x, y):
+            with tf.GradientTape() as tape:
+                p = self.model(x, training=True)
+                loss = loss_of(y, p)
+            gradients = change(tape.gradient(loss, self.model.trainable_variables))
+            self.optimizer.apply_gradients(zip(gradients, self.model.trainable_variables, strict=True))
+            return loss if result is None else result(loss, y, p)
+
+        return step
+
+
+def mean(y, p):
+    import tensorflow as tf
+
+    return tf.reduce_mean((p - y) ** 2)
+
+
+def total(y, p):
+    import tensorflow as tf
+
+    return tf.reduce_sum((p - y) ** 2) / 10
+
+
+def clipped(gradients):
+    import tensorflow as tf
+
+    return tf.clip_by_global_norm(gradients, 0.1)[0]
+
+
+def in_slices(step, count=4, **options):
+    return legroom.train_step(step, micro_batches=count, **options)
+
+
+def difference(one, other):
+    return max(np.abs(a - b).max() for a, b in zip(one, other, strict=True))
+
+
+def wrapped(mode):
+    """A step as it is written in this mode, and the same in slices."""
+    import tensorflow as tf
+
+    signature = [tf.TensorSpec((None, FEATURES), tf.float64), tf.TensorSpec((None, CLASSES), tf.float64)]
+    over = {
+        "eager": lambda step: step,
+        "graph": tf.function,
+        "compiled": tf.function(jit_compile=True),
+        "signature": tf.function(input_signature=signature),
+        "compiled signature": tf.function(input_signature=signature, jit_compile=True),
+        "below": tf.function,
+    }[mode]
+    if mode == "below":
+        return over, lambda step: over(in_slices(step))
+    return over, lambda step: in_slices(over(step))
+
+
+@pytest.mark.parametrize(
+    "mode",
+    ["eager", "graph", "compiled", "signature", "below", pytest.param("compiled signature", marks=pytest.mark.slow)],
+)
+@pytest.mark.parametrize(("loss", "change"), [(mean, clipped), (total, lambda g: g)], ids=["mean, clipped", "sum"])
+def test_weights_losses_and_iterations_are_those_of_the_whole_batch(mode, loss, change):
+    plain, sliced = wrapped(mode)
+    one, other = Bench(), Bench()
+    whole, parts = plain(one.step(loss, change)), sliced(other.step(loss, change))
+    for rows in (11, 11, 8, 1):
+        batch = arrays(rows, seed=rows)
+        assert float(parts(*batch)) == pytest.approx(float(whole(*batch)), rel=1e-12)
+    assert difference(one.weights, other.weights) < EXACT
+    assert int(other.optimizer.iterations) == 4
+    assert difference(one.weights, Bench().weights) > 1e-3
+
+
+def test_float32_agrees_to_its_precision():
+    import tensorflow as tf
+
+    precision("float32")
+    one, other = Bench(), Bench()
+    batch = [array.astype("float32") for array in arrays()]
+    for _ in range(3):
+        tf.function(one.step(mean))(*batch)
+        in_slices(tf.function(other.step(mean)))(*batch)
+    assert difference(one.weights, other.weights) < 1e-3
+
+
+@pytest.mark.parametrize("graph", [False, True])
+def test_arguments_of_any_kind(graph):
+    """Nested batches are cut; a rate, a flag, and an array of another size are not; what is returned is put together."""
+    import tensorflow as tf
+
+    def make(bench):
+        def step(data, rate, *, weights, training=False):
+            with tf.GradientTape() as tape:
+                p = bench.model(data["x"], training=training)
+                each = tf.reduce_sum(weights * (p - data["more"][0]) ** 2, -1)
+                loss = tf.reduce_mean(each) * rate
+            gradients = tape.gradient(loss, bench.model.trainable_variables)
+            bench.optimizer.apply(gradients, bench.model.trainable_variables)
+            right = tf.reduce_sum(tf.cast(tf.argmax(p, -1) == tf.argmax(data["more"][0], -1), tf.int32))
+            return {"loss": loss, "each": each, "right": right, "rate": rate, "none": None}
+
+        return tf.function(step) if graph else step
+
+    one, other = Bench(), Bench()
+    x, y = arrays()
+    data = {"x": tf.constant(x), "more": (tf.constant(y),)}
+    given = {"weights": tf.constant([1.0, 2.0, 3.0], tf.float64), "training": True}
+    rate = tf.constant(0.5, tf.float64)
+    whole = make(one)(data, rate, **given)
+    parts = in_slices(make(other))(data, rate, **given)
+    assert difference(one.weights, other.weights) < EXACT
+    assert parts["none"] is None
+    for name in ("loss", "each", "right", "rate"):
+        assert parts[name].dtype == whole[name].dtype
+        np.testing.assert_allclose(parts[name], whole[name], rtol=1e-12)
+
+
+@pytest.mark.parametrize("graph", [False, True])
+def test_metrics_see_the_whole_batch_and_counters_count_once(graph):
+    import keras
+    import tensorflow as tf
+
+    def make(bench):
+        bench.loss = keras.metrics.Mean()
+        bench.accuracy = keras.metrics.CategoricalAccuracy()
+        bench.count = tf.Variable(0)
+        bench.average = tf.Variable(bench.model.trainable_variables[0].numpy())
+
+        def step(x, y):
+            with tf.GradientTape() as tape:
+                p = bench.model(x)
+                loss = total(y, p)
+            variables = bench.model.trainable_variables
+            bench.optimizer.apply_gradients(zip(tape.gradient(loss, variables), variables, strict=True))
+            bench.count.assign_add(1)
+            bench.average.assign(0.9 * bench.average + 0.1 * variables[0])
+            bench.loss.update_state(loss)
+            bench.accuracy.update_state(y, p)
+            return bench.loss.result()
+
+        return tf.function(step) if graph else step
+
+    one, other = Bench(), Bench()
+    whole, parts = make(one), in_slices(make(other))
+    for seed in (1, 2):
+        assert float(parts(*arrays(seed=seed))) == pytest.approx(float(whole(*arrays(seed=seed))), rel=1e-6)
+    assert int(other.count) == 2
+    assert float(other.loss.count) == 2
+    assert float(other.accuracy.result()) == pytest.approx(float(one.accuracy.result()))
+    assert float(other.accuracy.count) == 2 * ROWS
+    np.testing.assert_allclose(other.average, one.average, atol=EXACT)
+
+
+def test_weights_updated_by_hand():
+    import tensorflow as tf
+
+    def make(weight):
+        def step(x, y):
+            with tf.GradientTape() as tape:
+                loss = mean(y, x @ weight)
+            weight.assign_sub(0.1 * tape.gradient(loss, weight))
+            return loss
+
+        return step
+
+    one, other = (tf.Variable(np.ones((FEATURES, CLASSES))) for _ in range(2))
+    make(one)(*arrays())
+    in_slices(make(other))(*arrays())
+    np.testing.assert_allclose(other, one, atol=EXACT)
+
+
+def test_several_optimizers_with_a_gradient_penalty():
+    """A GAN's step: two tapes, two updates, and a gradient by data inside one of them."""
+    import keras
+    import tensorflow as tf
+
+    def make(one, two):
+        critic_optimizer = keras.optimizers.Adam(0.01)
+
+        @tf.function
+        def step(real, noise):
+            with tf.GradientTape() as generator_tape, tf.GradientTape() as critic_tape:
+                fake = one.model(noise)
+                with tf.GradientTape() as inner:
+                    inner.watch(real)
+                    score = two.model(real)
+                slope = tf.norm(inner.gradient(score, real) + 1e-6, axis=-1)
+                lost = tf.reduce_mean(two.model(tf.pad(fake, [[0, 0], [0, 2]])))
+                gain = tf.reduce_mean(score) - lost + tf.reduce_mean((slope - 1.0) ** 2)
+            first, second = one.model.trainable_variables, two.model.trainable_variables
+            one_gradients = generator_tape.gradient(lost, first)
+            two_gradients = critic_tape.gradient(gain, second)
+            one.optimizer.apply_gradients(zip(one_gradients, first, strict=True))
+            critic_optimizer.apply_gradients(zip(two_gradients, second, strict=True))
+            return lost, gain
+
+        return step, critic_optimizer
+
+    pairs = [(Bench(), Bench()) for _ in range(2)]
+    x, z = arrays()[0], arrays(seed=3)[0]
+    whole, _ = make(*pairs[0])
+    made, optimizer = make(*pairs[1])
+    parts = in_slices(made)
+    for _ in range(2):
+        whole(tf.constant(x), tf.constant(z))
+        parts(tf.constant(x), tf.constant(z))
+    assert int(optimizer.iterations) == int(pairs[1][0].optimizer.iterations) == 2
+    for one, other in zip(*pairs, strict=True):
+        assert difference(one.weights, other.weights) < EXACT
+
+
+@pytest.mark.parametrize("graph", [False, True])
+def test_sparse_gradients_stay_sparse(graph):
+    import keras
+    import tensorflow as tf
+
+    kinds = []
+
+    def make():
+        keras.utils.set_random_seed(1)
+        model = keras.Sequential([keras.layers.Embedding(20, 4), keras.layers.Flatten(), keras.layers.Dense(1)])
+        optimizer = keras.optimizers.SGD(0.1)
+
+        def step(x, y):
+            with tf.GradientTape() as tape:
+                loss = mean(y, model(x))
+            gradients = tape.gradient(loss, model.trainable_variables)
+            kinds.append(type(gradients[0]).__name__)
+            optimizer.apply_gradients(zip(gradients, model.trainable_variables, strict=True))
+
+        return model, tf.function(step) if graph else step
+
+    x, y = np.arange(22).reshape(11, 2) % 20, np.ones((11, 1))  # models that are built by their first step
+    (one, whole), (other, parts) = make(), make()
+    whole(x, y)
+    in_slices(parts)(x, y)
+    assert set(kinds) == {"IndexedSlices"}
+    assert difference(one.get_weights(), other.get_weights()) < EXACT
+
+
+def test_inner_functions_and_control_flow():
+    """Gradients taken in a tf.function inside the step, and a loop over tensors that AutoGraph turns into a graph's."""
+    import tensorflow as tf
+
+    def make(bench):
+        @tf.function
+        def update(x, y):
+            with tf.GradientTape() as tape:
+                loss = tf.constant(0.0, tf.float64)
+                for power in tf.range(2):
+                    if power > 0:
+                        loss += mean(y, bench.model(x))
+            variables = bench.model.trainable_variables
+            bench.optimizer.apply_gradients(zip(tape.gradient(loss, variables), variables, strict=True))
+            return loss
+
+        @tf.function
+        def step(x, y):
+            return update(x, y) * 2.0
+
+        return step
+
+    one, other = Bench(), Bench()
+    whole, parts = make(one), in_slices(make(other))
+    for _ in range(2):
+        assert float(parts(*arrays())) == pytest.approx(float(whole(*arrays())), rel=1e-12)
+    assert difference(one.weights, other.weights) < EXACT
+    assert int(other.optimizer.iterations) == 2
+
+
+def test_a_loss_scale_is_undone_once():
+    import keras
+    import tensorflow as tf
+
+    precision("float32")
+    keras.config.set_dtype_policy("mixed_float16")
+    benches = [Bench(), Bench()]
+
+    def make(bench):
+        bench.optimizer = keras.optimizers.LossScaleOptimizer(keras.optimizers.SGD(0.1), initial_scale=64.0)
+
+        @tf.function
+        def step(x, y):
+            with tf.GradientTape() as tape:
+                loss = mean(y, tf.cast(bench.model(x), tf.float32))
+                scaled = bench.optimizer.scale_loss(loss)
+            variables = bench.model.trainable_variables
+            bench.optimizer.apply_gradients(zip(tape.gradient(scaled, variables), variables, strict=True))
+            return loss
+
+        return step
+
+    batch = [array.astype("float32") for array in arrays()]
+    whole, parts = make(benches[0]), in_slices(make(benches[1]))
+    for _ in range(2):
+        whole(*batch)
+        parts(*batch)
+    assert difference(benches[0].weights, benches[1].weights) < 2e-3
+    assert int(benches[1].optimizer.inner_optimizer.iterations) == 2
+
+
+def test_random_layers_are_equivalent_and_normalisation_is_asked_for():
+    import keras
+
+    bench = Bench(lambda: keras.layers.Dropout(0.5))
+    step = in_slices(bench.step(mean))
+    step(*arrays())
+    assert step.legroom_step.exactness()[0] == "equivalent"
+
+    bench = Bench(keras.layers.BatchNormalization)
+    with pytest.raises(InputError, match="statistics from the slice") as refused:
+        in_slices(bench.step(mean))(*arrays())
+    assert "batchnorm-split" in str(refused.value)
+    before = bench.weights
+    step = in_slices(bench.step(mean), allow=("batchnorm-split",))
+    step(*arrays())
+    assert step.legroom_step.exactness()[0] == "inexact"
+    assert difference(bench.weights, before) > 1e-3
+
+
+def masked(y, p):
+    import tensorflow as tf
+
+    mask = tf.cast(y > 0, p.dtype)
+    return tf.reduce_sum(mask * (p - y) ** 2) / tf.reduce_sum(mask)
+
+
+def without_minus_one(y, p):
+    import tensorflow as tf
+
+    mask = tf.cast(y != -1.0, p.dtype)
+    return tf.reduce_sum(mask * (p - y) ** 2) / tf.reduce_sum(mask)
+
+
+def contrastive(y, p):
+    import tensorflow as tf
+
+    return tf.reduce_mean((p @ tf.transpose(p)) ** 2)
+
+
+@pytest.mark.parametrize("loss", [masked, without_minus_one, contrastive])
+def test_losses_that_are_neither_means_nor_sums_are_refused(loss):
+    bench = Bench()
+    before = bench.weights
+    with pytest.raises(InputError, match="neither a mean over the samples nor a sum"):
+        in_slices(bench.step(loss))(*arrays())
+    assert difference(bench.weights, before) == 0
+
+
+def test_gradients_divided_by_the_size_of_a_slice_are_refused():
+    import tensorflow as tf
+
+    bench = Bench()
+
+    def step(x, y):
+        with tf.GradientTape() as tape:
+            loss = total(y, bench.model(x))
+        variables = bench.model.trainable_variables
+        gradients = [g / tf.cast(tf.shape(x)[0], g.dtype) for g in tape.gradient(loss, variables)]
+        bench.optimizer.apply(gradients, variables)
+
+    with pytest.raises(InputError, match="changes its gradients"):
+        in_slices(step)(*arrays())
+
+
+def test_weights_used_again_after_their_update_are_refused():
+    import tensorflow as tf
+
+    bench = Bench()
+    step = bench.step(mean)
+
+    def twice(x, y):
+        step(x, y)
+        return step(x, y)
+
+    with pytest.raises(InputError, match="computes with them again"):
+        in_slices(tf.function(twice))(*arrays())
+
+
+def test_a_rate_and_a_counter_are_assigned_once_before_the_gradients_too():
+    import tensorflow as tf
+
+    def make(bench):
+        bench.count, inner = tf.Variable(0, dtype=tf.int64), bench.step(mean)
+
+        @tf.function
+        def step(x, y, rate):
+            bench.count.assign_add(1)
+            bench.optimizer.learning_rate = rate
+            loss = inner(x, y)
+            return loss, tf.identity(bench.count)
+
+        return step
+
+    one, other = Bench(), Bench()
+    whole, parts = make(one), in_slices(make(other))
+    for rate in (0.1, 0.01):
+        given = (*arrays(), tf.constant(rate, tf.float64))
+        assert int(whole(*given)[1]) == int(parts(*given)[1])
+    assert int(other.count) == 2
+    assert difference(one.weights, other.weights) < EXACT
+
+
+def test_assignments_that_cannot_be_made_once_are_refused():
+    import tensorflow as tf
+
+    bench, seen = Bench(), tf.Variable(0.0, dtype=tf.float64, name="seen")
+    hidden = tf.Variable(1.0, dtype=tf.float64, trainable=False)
+    inner = bench.step(mean)
+
+    def before(x, y):
+        seen.assign_add(1.0)
+        return bench.step(lambda y, p: mean(y, p) * seen)(x, y)
+
+    def unseen(x, y):
+        hidden.assign_add(1.0)
+        return bench.step(lambda y, p: mean(y, p) * hidden)(x, y)  # TensorFlow reads it where nobody can listen
+
+    def after(x, y):
+        loss = inner(x, y)
+        seen.assign_add(loss)
+        return loss
+
+    with pytest.raises(InputError, match=r"'seen.*computes gradients with it"):
+        in_slices(before)(*arrays())
+    with pytest.raises(InputError, match="cannot be run in slices"):
+        in_slices(unseen)(*arrays())
+    with pytest.raises(InputError, match=r"'seen.*depends on the samples"):
+        in_slices(after)(*arrays())
+    assert (float(seen), float(hidden)) == (0.0, 1.0)
+
+
+def test_updates_that_nobody_can_hold_back_are_refused_and_undone():
+    import tensorflow as tf
+
+    bench = Bench()
+    optimizer = tf.compat.v1.train.GradientDescentOptimizer(0.1)
+    before = bench.weights
+
+    def step(x, y):
+        variables = [variable.value for variable in bench.model.trainable_variables]
+        with tf.GradientTape() as tape:
+            loss = mean(y, bench.model(x))
+        optimizer.apply_gradients(zip(tape.gradient(loss, variables), variables, strict=True))
+
+    with pytest.raises(InputError, match="cannot be held back"):
+        in_slices(step)(*arrays())
+    assert difference(bench.weights, before) == 0
+
+
+def test_values_that_cannot_be_put_together_are_refused():
+    import tensorflow as tf
+
+    step = Bench().step(mean, result=lambda loss, y, p: tf.math.reduce_std(p))
+    with pytest.raises(InputError, match="value that it returns"):
+        in_slices(step)(*arrays())
+
+
+def test_noise_of_a_fixed_size_is_refused_and_noise_of_the_slices_is_equivalent():
+    import tensorflow as tf
+
+    bench = Bench()
+
+    def step_of(rows):
+        return lambda x, y: bench.step(mean_of(tf.random.normal((rows(x), FEATURES), dtype=tf.float64)))(x, y)
+
+    def mean_of(noise):
+        return lambda y, p: mean(y, p) + tf.reduce_mean(bench.model(noise) ** 2)
+
+    with pytest.raises(InputError, match="random numbers for 11 samples"):
+        in_slices(step_of(lambda x: ROWS))(*arrays())
+    step = in_slices(step_of(lambda x: tf.shape(x)[0]))
+    step(*arrays())
+    assert step.legroom_step.exactness()[0] == "equivalent"
+
+
+def test_functions_that_are_no_training_steps_are_refused():
+    import tensorflow as tf
+
+    bench = Bench()
+
+    def only_gradients(x, y):
+        with tf.GradientTape() as tape:
+            loss = mean(y, bench.model(x))
+        return tape.gradient(loss, bench.model.trainable_variables)
+
+    with pytest.raises(InputError, match="updates nothing"):
+        in_slices(only_gradients)(*arrays())
+    with pytest.raises(InputError, match="takes no gradients"):
+        in_slices(lambda x, y: mean(y, bench.model(x)))(*arrays())
+    with pytest.raises(InputError, match="takes no batch"):
+        in_slices(bench.step(mean))(1, 2)
+    with pytest.raises(InputError, match="RaggedTensor"):
+        in_slices(bench.step(mean))(tf.ragged.constant([[1.0], [1.0, 2.0]]), 1)
+    with pytest.raises(InputError, match="split already"):
+        in_slices(in_slices(bench.step(mean)))
+    with pytest.raises(InputError, match="cannot be cut into 0"):
+        in_slices(bench.step(mean), 0)
+    with pytest.raises(InputError, match="either micro_batches or a plan"):
+        legroom.train_step(bench.step(mean))
+
+
+def test_a_plan_is_done_to_the_step_and_to_its_model():
+    import tensorflow as tf
+
+    from legroom.records.plan import Action, Plan
+
+    one, other = Bench(), Bench()
+    names = tuple(layer.name for layer in other.model.layers[:2])
+    actions = (Action("microbatch", (("count", 3),)), Action("remat", (("blocks", (names,)),)))
+    step = legroom.train_step(plan=Plan(actions, 1, 1, 1, True, 1.0))(tf.function(other.step(mean)))
+    tf.function(one.step(mean))(*arrays())
+    step(*arrays())
+    assert difference(one.weights, other.weights) < EXACT
+
+
+def test_nothing_is_left_replaced():
+    import keras
+    import tensorflow as tf
+
+    names = [(tf.GradientTape, "gradient"), (keras.Layer, "__call__"), (keras.optimizers.Adam, "apply")]
+    before = [getattr(owner, name) for owner, name in names]
+    in_slices(Bench().step(mean))(*arrays())
+    with pytest.raises(InputError):
+        in_slices(Bench().step(masked))(*arrays())
+    assert [getattr(owner, name) for owner, name in names] == before
