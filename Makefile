@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: help setup demo test test-full lint format bench bench-accuracy bench-speed bench-host bench-bfc bench-plan clean
+.PHONY: help setup demo test test-full lint format bench bench-accuracy bench-speed bench-host bench-bfc bench-plan bench-gradients clean
 
 help:
 	@echo "make demo            estimate an example script for three GPUs"
@@ -12,6 +12,7 @@ help:
 	@echo "make lint            ruff and mypy; make format: let ruff rewrite"
 	@echo "make bench-accuracy  predictions against a real H200 and this CPU's allocator, written to docs/accuracy.md (long)"
 	@echo "make bench-plan      plans under half of a model's peak, for real, written to docs/plan.md"
+	@echo "make bench-gradients planned steps against whole ones on generated models, written to docs/plan.md (long)"
 	@echo "make bench-host      predicted and measured RAM of data pipelines, written to docs/accuracy-host.md"
 	@echo "make bench-speed     time and memory of an estimate, written to docs/speed.md"
 	@echo "make setup           only the environment: .venv, and the XLA compilers in theirs"
@@ -54,6 +55,9 @@ bench-accuracy: $(READY)
 
 bench-plan: $(READY)
 	$(BIN)/python bench/plan.py --write
+
+bench-gradients: $(READY)
+	$(BIN)/python bench/gradients.py --write
 
 bench-host: $(READY)
 	$(BIN)/python bench/host.py --write

@@ -109,6 +109,51 @@ def test_several_steps_in_one_execution() -> None:
     assert found["state"] <= 1e-8
 
 
+@pytest.mark.parametrize("compiled", [False, pytest.param(True, marks=pytest.mark.slow)])
+def test_recurrent_layers_in_batches_of_unknown_size(compiled: bool) -> None:
+    """TensorFlow does not know the shape of a GRU's gradients there."""
+    import keras
+
+    from legroom.changes.microbatch import split
+
+    x, y = np.random.default_rng(0).normal(size=(2, 11, 5, 3)).astype("float32")
+    found = []
+    for count in (None, 3):
+        keras.utils.set_random_seed(1)
+        layers = [keras.layers.GRU(4, return_sequences=True, use_cudnn=False), keras.layers.Dense(3)]
+        model = keras.Sequential([keras.Input((5, 3)), *layers])
+        model.compile(keras.optimizers.SGD(0.1), "mse", jit_compile=compiled)
+        if count is not None:
+            split(model, count)
+        model.fit(x, y, batch_size=4, verbose=0, shuffle=False)
+        found.append(model.get_weights())
+    for whole, part in zip(*found, strict=True):
+        np.testing.assert_allclose(part, whole, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_adam_sees_the_same_entries_of_sparse_gradients(compiled: bool) -> None:
+    """Keras squares each entry by itself, so that a token which is there twice must stay two entries."""
+    import keras
+
+    from legroom.changes.microbatch import split
+
+    ids, y = np.random.default_rng(0).integers(0, 3, (11, 5)), np.random.default_rng(1).normal(size=(11, 20))
+    found = []
+    for count in (None, 3):
+        keras.utils.set_random_seed(1)
+        model = keras.Sequential(
+            [keras.Input((5,), dtype="int32"), keras.layers.Embedding(6, 4), keras.layers.Flatten()]
+        )
+        model.compile(keras.optimizers.Adam(0.1), "mse", jit_compile=compiled)
+        if count is not None:
+            split(model, count)
+        model.fit(ids, y, batch_size=4, epochs=2, verbose=0, shuffle=False)
+        found.append([variable.numpy() for variable in (*model.weights, *model.optimizer.variables)])
+    for whole, part in zip(*found, strict=True):
+        np.testing.assert_allclose(part, whole, rtol=1e-4, atol=1e-6)
+
+
 def test_embeddings_keep_their_sparse_gradients() -> None:
     import keras
     import tensorflow as tf

@@ -94,10 +94,7 @@ def cut_batch(data: Any, count: int) -> Cut:
             f"The arrays of the batch have different first dimensions: {', '.join(map(str, sorted(sizes)))}.",
             "Give every array of the batch a first dimension of the batch's size.",
         )
-    if sizes:
-        batch = int(sizes.pop())
-        return Cut(data, count, batch, -(-batch // count))
-    batch = tf.shape(leaves[0])[0]
+    batch = int(sizes.pop()) if sizes else tf.shape(leaves[0])[0]
     return Cut(data, count, batch, -(-batch // count))
 
 
@@ -120,14 +117,8 @@ def accumulate(cut: Cut, compute: Compute, layout: Layout | None, compiled: bool
         )
     full = cut.batch // cut.size
     rest = cut.batch - full * cut.size
-    layout = Layout(
-        tuple("dense" if kind == "sparse" else kind for kind in layout.kinds),
-        layout.gradients,
-        layout.sums,
-        layout.logs,
-    )
-    first = branch(layout, rest > 0, lambda: dense(compute(*cut.piece(full * cut.size, rest))))
-    return loop(cut, lambda *piece: dense(compute(*piece)), layout, first, (full, lambda start: cut.size))
+    first = branch(layout, rest > 0, lambda: compute(*cut.piece(full * cut.size, rest)))
+    return loop(cut, compute, layout, first, (full, lambda start: cut.size))
 
 
 def accumulate_eagerly(cut: Cut, compute: Compute) -> Found:
@@ -157,13 +148,6 @@ def add_gradients(a: Any, b: Any) -> Any:
     if isinstance(a, tf.IndexedSlices) and isinstance(b, tf.IndexedSlices):
         return tf.IndexedSlices(tf.concat([a.values, b.values], 0), tf.concat([a.indices, b.indices], 0), a.dense_shape)
     return tf.convert_to_tensor(a) + tf.convert_to_tensor(b)
-
-
-def dense(found: Found) -> Found:
-    import tensorflow as tf
-
-    gradients = tuple(None if g is None else tf.convert_to_tensor(g) for g in found.gradients)
-    return Found(gradients, found.sums, found.logs)
 
 
 def trace(cut: Cut, compute: Compute) -> Layout:
@@ -210,13 +194,8 @@ def zeros(layout: Layout) -> Found:
     def zero(spec: Any) -> Any:
         return tf.zeros(spec.shape, spec.dtype)
 
-    gradients: list[Any] = []
-    for kind, spec in zip(layout.kinds, layout.gradients, strict=True):
-        if kind == "dense":
-            shape, dtype = (spec[2], spec[0].dtype) if isinstance(spec, tuple) else (spec.shape, spec.dtype)
-            gradients.append(tf.zeros(shape, dtype))
-        else:
-            gradients.append(None)
+    pairs = zip(layout.kinds, layout.gradients, strict=True)
+    gradients = [zero(spec) if kind == "dense" else None for kind, spec in pairs]
     return Found(
         tuple(gradients), tuple(map(zero, layout.sums)), {name: zero(spec) for name, spec in layout.logs.items()}
     )
@@ -227,10 +206,30 @@ def branch(layout: Layout, wanted: Any, compute: Callable[[], Found]) -> Found:
     import tensorflow as tf
 
     def flat(found: Found) -> list[Any]:
-        return [*(g for g in found.gradients if g is not None), *found.sums, *flat_logs(found.logs)]
+        parts: list[Any] = []
+        for gradient in found.gradients:
+            sparse = isinstance(gradient, tf.IndexedSlices)
+            parts += [gradient.values, gradient.indices] if sparse else [gradient] if gradient is not None else []
+        return [*parts, *found.sums, *flat_logs(found.logs)]
 
-    values = tf.switch_case(tf.cast(wanted, tf.int32), [lambda: flat(zeros(layout)), lambda: flat(compute())])
-    return unflat(layout, list(values))
+    def nothing() -> list[Any]:
+        def empty(spec: Any) -> Any:
+            return tf.IndexedSlices(*(tf.zeros([0, *part.shape[1:]], part.dtype) for part in spec[:2]))
+
+        start = zeros(layout)
+        rows = zip(layout.kinds, layout.gradients, start.gradients, strict=True)
+        gradients = [empty(spec) if kind == "sparse" else zero for kind, spec, zero in rows]
+        return flat(Found(tuple(gradients), start.sums, start.logs))
+
+    given = iter(tf.switch_case(tf.cast(wanted, tf.int32), [nothing, lambda: flat(compute())]))
+    gradients: list[Any] = []
+    for kind, spec in zip(layout.kinds, layout.gradients, strict=True):
+        if kind == "sparse":
+            gradients.append(tf.IndexedSlices(next(given), next(given), tf.constant(list(spec[2]))))
+        else:
+            gradients.append(next(given) if kind == "dense" else None)
+    sums = tuple(next(given) for _ in layout.sums)
+    return Found(tuple(gradients), sums, {name: next(given) for name in sorted(layout.logs)})
 
 
 def flat_logs(logs: dict[str, Any]) -> list[Any]:

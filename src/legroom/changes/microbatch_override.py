@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 from legroom.changes.microbatch_loop import Found, accumulate, cut_batch, trace
 from legroom.changes.microbatch_probe import CUTS, ROWS, TOLERANCE, eagerly, random_like, rows_of
-from legroom.changes.microbatch_tf import scaled
+from legroom.changes.microbatch_tf import scaled, shaped
 from legroom.errors import InputError
 
 RATES = ("rate", "dropout", "recurrent_dropout", "stddev")
@@ -49,7 +49,9 @@ class OwnStep:
             held, logs = self.run(part)
             kept[:] = [held]
             weight = 1.0 if self.kinds.get("step") == "sum" else fraction
-            return Found(tuple(scaled(gradient, weight) for gradient in held.gradients), (), logs)
+            variables = held.variables or self.model.optimizer._trainable_variables
+            pairs = zip(held.gradients, variables, strict=True)
+            return Found(tuple(scaled(shaped(gradient, variable), weight) for gradient, variable in pairs), (), logs)
 
         layout = None
         if not cut.single:

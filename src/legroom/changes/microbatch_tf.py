@@ -60,7 +60,8 @@ class Step:
             if cut.single:
                 factors = growth(*loss.counts())
             objective = model.optimizer.scale_loss(loss.objective(factors))
-        gradients = tape.gradient(objective, model.trainable_weights) if model.trainable_weights else []
+        weights = model.trainable_weights
+        gradients = map(shaped, tape.gradient(objective, weights), weights) if weights else ()
         seen.loss = loss
         return Found(tuple(gradients), tuple(loss.sums()), self.update_metrics(part, y_pred))
 
@@ -141,6 +142,15 @@ def weight_of(data: Any) -> Any:
     import keras
 
     return keras.utils.unpack_x_y_sample_weight(data)[2]
+
+
+def shaped(gradient: Any, weight: Any) -> Any:
+    """A gradient has its weight's shape, also where TensorFlow lost it (a recurrent layer's, in a batch of unknown size)."""
+    import tensorflow as tf
+
+    if tf.is_tensor(gradient) and not isinstance(gradient, tf.IndexedSlices):
+        gradient.set_shape(weight.shape)
+    return gradient
 
 
 def scaled(gradient: Any, factor: Any) -> Any:

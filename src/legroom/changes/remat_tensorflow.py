@@ -101,7 +101,10 @@ def checkpoint(block: Block, pure: Any, arguments: Arguments, trainable: list[bo
             found = tape.gradient([r for r, _ in pairs], sources, output_gradients=[g for _, g in pairs])
             gradients: list[Any] = [None] * len(tensors)
             for place, grad in zip(wanted, found, strict=False):
-                gradients[place] = None if grad is None else tf.convert_to_tensor(grad)
+                weight = (
+                    place >= cut[1]
+                )  # a table that is looked up has sparse gradients, and optimizers tell them apart
+                gradients[place] = grad if grad is None or weight else tf.convert_to_tensor(grad)
             if not variables:
                 return gradients
             return gradients, found[len(wanted) :]
