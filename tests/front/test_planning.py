@@ -156,3 +156,12 @@ def test_what_may_be_allowed_is_named(tmp_path):
     done = cli(tmp_path, SCRIPT, "--allow", "everything")
     assert done.returncode == 2
     assert "mixed-precision" in done.stderr
+
+
+def test_the_command_names_the_largest_batches_and_what_the_plan_is_for(tmp_path):
+    done = cli(tmp_path, SCRIPT, "--budget", "120MiB", "--json")
+    assert done.returncode == 0, done.stderr
+    view = json.loads(done.stdout)
+    assert view["max_batch"] < 32 <= view["max_batch_planned"]
+    assert view["made_for"]["optimizer"] == "SGD"
+    assert view["made_for"]["inputs"] == ["float32[?,48,48,3]"]

@@ -7,11 +7,16 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from legroom.errors import InputError
-from legroom.plans.search import MOST_COUNTS, Search, Tried, even
+from legroom.plans.counts import even
+from legroom.plans.search import MOST_COUNTS, MOST_ESTIMATES, MOST_INEXACT, Search
+from legroom.plans.tried import Tried
 from legroom.records.estimate import Estimate
 from legroom.records.plan import Action, action_from_json, action_to_json
 
 GIB, MIB = 2**30, 2**20
+HALF = Action("mixed_precision", (("policy", "mixed_bfloat16"),))
+SGD = Action("optimizer", (("name", "SGD"),))
+DROPOUT, RAM, PLAIN = Action("dropout"), Action("host_data"), Action("compile", (("jit_compile", False),))
 
 
 def estimate(high: float, usable: int, batch: int = 64, **breakdown: int) -> Estimate:
@@ -28,6 +33,8 @@ class Step:
 
     def __init__(self, usable: int, *, fixed: int = GIB, activations: int = 8 * GIB, batch: int = 64) -> None:
         self.usable, self.fixed, self.activations, self.batch = usable, fixed, activations, batch
+        self.saved = {"dropout": GIB, "host_data": 0, "compile": 3 * GIB, "optimizer": fixed // 2}
+        self.compiling = 1.5  # times as slow without it
         self.asked: list[tuple[Action, ...]] = []
 
     def high(self, actions: tuple[Action, ...]) -> float:
@@ -35,18 +42,28 @@ class Step:
         held = self.activations / (names["microbatch"]["count"] if "microbatch" in names else 1)
         held /= 4 if "remat" in names else 1
         held /= 2 if "mixed_precision" in names else 1
-        return self.fixed + held
+        return self.fixed + held - sum(self.saved.get(name, 0) for name in names)
 
     def ask(self, actions: tuple[Action, ...]) -> Tried:
         self.asked.append(actions)
         names = [action.name for action in actions]
         slow = 1.0 + 0.02 * ("microbatch" in names) + 0.3 * ("remat" in names)
-        exactness = "inexact" if "mixed_precision" in names else "equivalent" if "microbatch" in names else "exact"
+        slow *= self.compiling if "compile" in names else 1.0
+        changed = {"mixed_precision", "optimizer"} & {*names}
+        exactness = "inexact" if changed else "equivalent" if "microbatch" in names else "exact"
         found = estimate(self.high(actions), self.usable, self.batch, weights=self.fixed // 4)
         return Tried(actions, found, slow, exactness)  # type: ignore[arg-type]
 
     def blocks(self, bytes_to_save: int) -> Action | None:
         return Action("remat", (("blocks", (("a", "b"),)),)) if bytes_to_save <= self.activations * 0.75 else None
+
+
+def always(action: Action):
+    return lambda base: action
+
+
+def names_of(plan) -> list[str]:
+    return [action.name for action in plan.actions]
 
 
 def none_to_recompute(bytes_to_save: int) -> None:
@@ -100,7 +117,7 @@ def test_nothing_inexact_is_tried_unasked():
     step = Step(4 * GIB)
     Search(step.ask, step.blocks).run()
     assert not any(action.name == "mixed_precision" for actions in step.asked for action in actions)
-    allowed = Search(step.ask, step.blocks, precision=Action("mixed_precision", (("policy", "mixed_bfloat16"),))).run()
+    allowed = Search(step.ask, step.blocks, inexact=(HALF,)).run()
     assert allowed.best is not None
     assert allowed.best.exactness == "exact"
 
@@ -135,6 +152,68 @@ def test_an_action_that_saves_nothing_is_refused():
     planning = Search(ask, step.blocks).run()
     assert planning.chosen is None
     assert any("saves nothing" in reason for reason in planning.refused)
+
+
+def test_what_costs_nothing_comes_first_and_ends_the_search_where_it_is_enough():
+    step = Step(8 * GIB)
+    planning = Search(step.ask, step.blocks, easy=(always(DROPOUT), always(PLAIN))).run()
+    assert names_of(planning.best) == ["dropout"]
+    assert len(step.asked) == 2
+
+
+def test_what_costs_nothing_is_kept_under_what_is_needed_besides():
+    step = Step(4 * GIB)
+    step.saved["host_data"] = GIB
+    planning = Search(step.ask, step.blocks, easy=(always(RAM), always(DROPOUT))).run()
+    assert names_of(planning.best) == ["host_data", "dropout", "remat"]
+    assert len(step.asked) <= MOST_ESTIMATES
+
+
+def test_an_easy_action_that_was_not_needed_is_left_out():
+    step = Step(8 * GIB)
+    step.saved["host_data"] = GIB // 4
+    planning = Search(step.ask, step.blocks, easy=(always(RAM), always(DROPOUT))).run()
+    assert names_of(planning.best) == ["dropout"]
+
+
+def test_next_to_nothing_is_not_worth_an_action():
+    step = Step(4 * GIB)
+    step.saved["host_data"] = MIB
+    planning = Search(step.ask, step.blocks, easy=(always(RAM), always(DROPOUT))).run()
+    assert not any("host_data" in names_of(plan) for plan in planning.plans)
+    assert "arrays kept in RAM: it saves 1.0 MiB of the 5.0 GiB that are too much" in planning.refused
+
+
+def test_what_is_exact_and_dear_is_a_plan_but_nothing_is_built_on_it():
+    step = Step(6 * GIB + GIB // 2)
+    planning = Search(step.ask, step.blocks, easy=(always(PLAIN), always(DROPOUT))).run()
+    assert names_of(planning.best) == ["dropout", "remat"]  # 1.3 times the time, where op by op takes 1.5 times
+    assert not any(len(plan.actions) > 1 for plan in planning.plans if plan.actions[0].name == "compile")
+    step.compiling = 1.05
+    assert names_of(Search(step.ask, step.blocks, easy=(always(PLAIN), always(DROPOUT))).run().best) == ["compile"]
+
+
+def test_what_does_not_apply_is_not_asked_for():
+    step = Step(4 * GIB)
+    Search(step.ask, step.blocks, easy=(lambda base: None,)).run()
+    assert step.asked[1][0].name == "microbatch"
+
+
+def test_another_optimizer_is_never_taken_before_what_is_exact():
+    step = Step(8 * GIB + GIB // 2)
+    planning = Search(step.ask, step.blocks, easy=(always(DROPOUT),), inexact=(SGD, HALF)).run()
+    assert names_of(planning.best) == ["dropout"]
+    assert planning.best.exactness == "exact"
+
+
+def test_where_nothing_exact_fits_what_was_allowed_is_combined_with_it():
+    step = Step(GIB + GIB // 8, fixed=2 * GIB, activations=GIB)
+    step.saved = {"optimizer": GIB}
+    planning = Search(step.ask, step.blocks, inexact=(SGD,)).run()
+    assert planning.best is not None
+    assert planning.best.exactness == "inexact"
+    assert names_of(planning.best)[0] == "optimizer"
+    assert len(step.asked) <= 1 + MOST_ESTIMATES + MOST_INEXACT
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,9 @@ from legroom.errors import InputError
 from legroom.records.plan import Action, Exactness, worst
 
 Undo = Callable[[], None]
-ORDER = ("mixed_precision", "dropout", "remat", "microbatch")  # blocks are recomputed inside each micro-batch
+ORDER = (  # blocks are recomputed inside each micro-batch, a loss scale is wrapped around the optimizer that stays
+    *("optimizer", "mixed_precision", "compile", "xla_memory", "dropout", "remat", "microbatch"),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +64,18 @@ def do_one(model: Any, action: Action) -> tuple[Undo, Exactness, tuple[str, ...]
         from legroom.changes import dropout
 
         return dropout.forget_masks(model), "exact", ()
+    if action.name == "compile":
+        from legroom.changes import compiling
+
+        exactness, why = compiling.exactness(model)
+        return compiling.set_compiled(model, action["jit_compile"]), exactness, why
+    if action.name == "optimizer":
+        from legroom.changes import optimizers
+
+        why = (f"another optimizer learns differently ({action['name']})",)
+        return optimizers.replace_optimizer(model, action["name"]), "inexact", why
+    if action.name == "xla_memory":
+        return lambda: None, "exact", ()  # a setting of the process: `settings_needed`
     from legroom.changes import precision
 
     return precision.lower(model, action["policy"]), "inexact", (f"{action['policy']} rounds to fewer bits",)

@@ -1,0 +1,193 @@
+"""Actions on live models, alone and together: what is learned, and the way back."""
+
+import os
+import subprocess
+import sys
+import textwrap
+
+import pytest
+
+pytestmark = pytest.mark.tensorflow
+
+HEAD = """
+    import warnings
+    import keras, numpy as np
+    from keras import layers as L
+    from legroom.changes.actions import perform
+    from legroom.records.plan import Action
+
+    random = np.random.default_rng(0)
+    x, y = random.normal(size=(24, 12, 12, 4)).astype("float32"), random.normal(size=(24, 2)).astype("float32")
+    DROPOUT = Action("dropout")
+    REMAT = Action("remat", (("blocks", (("a", "drop_a", "b"), ("drop_b", "flat", "c"))),))
+
+    def build(optimizer=None, rate=0.3, **mode):
+        keras.utils.set_random_seed(3)
+        model = keras.Sequential([keras.Input((12, 12, 4)), L.Conv2D(8, 3, activation="relu", name="a"),
+            L.Dropout(rate, name="drop_a"), L.Conv2D(8, 3, activation="relu", name="b"),
+            L.SpatialDropout2D(rate, name="drop_b"), L.Flatten(name="flat"), L.Dense(16, name="c"), L.Dense(2, name="d")])
+        model.compile(optimizer or keras.optimizers.SGD(0.01), "mse", **mode)
+        return model
+
+    def trained(model, epochs=2):
+        model.fit(x, y, batch_size=8, epochs=epochs, shuffle=False, verbose=0)
+        return [np.asarray(v) for v in model.variables]
+
+    def same(one, two, tolerance=1e-5):
+        return all(np.allclose(a, b, rtol=tolerance, atol=tolerance) for a, b in zip(one, two, strict=True))
+"""
+
+
+def run(code: str, backend: str = "tensorflow") -> str:
+    env = os.environ | {
+        "TF_CPP_MIN_LOG_LEVEL": "3",
+        "CUDA_VISIBLE_DEVICES": "-1",
+        "TF_ENABLE_ONEDNN_OPTS": "0",
+        "KERAS_BACKEND": backend,
+    }
+    text = textwrap.dedent(HEAD) + textwrap.dedent(code)
+    done = subprocess.run([sys.executable, "-c", text], env=env, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-3000:]
+    return done.stdout
+
+
+def test_dropout_without_masks_inside_recomputed_blocks_is_exact():
+    run("""
+        for mode in (dict(jit_compile=False), dict(run_eagerly=True), dict(jit_compile=True)):
+            plain = trained(build(**mode))
+            model = build(**mode)
+            done = perform(model, [DROPOUT, REMAT])
+            assert done.exactness == "exact"
+            assert same(plain, trained(model)), mode
+            done.undo()
+            assert not any("call" in vars(layer) for layer in model._flatten_layers())
+    """)
+
+
+def test_dropout_without_masks_inside_recomputed_blocks_is_exact_on_jax():
+    run(
+        """
+        plain, model = trained(build()), build()
+        perform(model, [DROPOUT, REMAT])
+        assert same(plain, trained(model))
+        """,
+        backend="jax",
+    )
+
+
+def test_compiled_or_not_is_the_same_but_for_random_numbers_and_can_be_undone():
+    run("""
+        plain = trained(build(rate=0.0, jit_compile=False))
+        model = build(rate=0.0, jit_compile=False)
+        done = perform(model, [Action("compile", (("jit_compile", True),))])
+        assert (model.jit_compile, done.exactness) == (True, "exact")
+        assert same(plain, trained(model))
+        assert model.train_function is not None
+        done.undo()
+        assert model.jit_compile is False and model.train_function is None
+        model = build(jit_compile=True)
+        done = perform(model, [Action("compile", (("jit_compile", False),))])
+        assert (model.jit_compile, done.exactness) == (False, "equivalent") and "other random numbers" in done.reasons[0]
+        trained(model)
+        done.undo()
+        assert model.jit_compile is True
+    """)
+
+
+def test_what_keras_cannot_compile_is_refused():
+    run("""
+        from legroom.errors import InputError
+        class Own(L.Layer):
+            def __init__(self): super().__init__(); self.supports_jit = False
+            def call(self, x): return x
+        model = keras.Sequential([keras.Input((4,)), Own(), L.Dense(1)])
+        model.compile("sgd", "mse", jit_compile=False)
+        try:
+            perform(model, [Action("compile", (("jit_compile", True),))])
+            raise SystemExit("not refused")
+        except InputError as error:
+            assert "cannot compile" in error.message
+    """)
+
+
+FLOAT16 = """
+    half = Action("mixed_precision", (("policy", "mixed_float16"),))
+    made = keras.config.dtype_policy()
+    keras.config.set_dtype_policy("mixed_float16")
+    plain = build(keras.optimizers.Adam(0.01), rate=0.0, **MODE)
+    assert type(plain.optimizer).__name__ == "LossScaleOptimizer"
+    plain = trained(plain)
+    keras.config.set_dtype_policy(made)
+    model = build(keras.optimizers.Adam(0.01), rate=0.0, **MODE)
+    own = model.optimizer
+    done = perform(model, [half])
+    assert done.exactness == "inexact"
+    assert type(model.optimizer).__name__ == "LossScaleOptimizer" and model.optimizer.inner_optimizer is own
+    assert same(plain, trained(model), 1e-3)  # as Keras has it when the model is made in mixed_float16
+    steps = int(own.iterations)
+    done.undo()
+    assert model.optimizer is own and str(model.layers[0].dtype_policy.name) == "float32"
+    assert np.isfinite(trained(model)[0]).all()
+    assert int(own.iterations) == 2 * steps == 12
+    done = perform(model, [half, Action("microbatch", (("count", 2),))])  # with the slots it has by now
+    assert np.isfinite(trained(model)[0]).all()
+"""
+
+
+@pytest.mark.parametrize("mode", ["dict(jit_compile=False)", "dict(jit_compile=True)"])
+def test_float16_scales_the_loss_as_keras_does(mode):
+    run(FLOAT16.replace("MODE", mode))
+
+
+def test_float16_scales_the_loss_as_keras_does_on_jax():
+    run(FLOAT16.replace("MODE", "{}"), backend="jax")
+
+
+OTHER = """
+    schedule = keras.optimizers.schedules.ExponentialDecay(0.01, 10, 0.9)
+    for rate in (0.01, schedule):
+        for name in ("SGD", "Lion", "Adafactor"):
+            plain = trained(build(getattr(keras.optimizers, name)(rate, clipnorm=0.5), rate=0.0))
+            model = build(keras.optimizers.Adam(rate, clipnorm=0.5), rate=0.0)
+            own = model.optimizer
+            done = perform(model, [Action("optimizer", (("name", name),))])
+            assert done.exactness == "inexact" and "learns differently" in done.reasons[0]
+            assert type(model.optimizer).__name__ == name and model.optimizer.clipnorm == 0.5
+            assert same(plain, trained(model)), name
+            done.undo()
+            assert model.optimizer is own and int(own.iterations) == 0
+            trained(model)
+            done = perform(model, [Action("optimizer", (("name", name),)), Action("microbatch", (("count", 2),))])
+            assert int(model.optimizer.iterations) == 6
+            trained(model)
+            assert int(model.optimizer.iterations) == 12
+            done.undo()
+"""
+
+
+def test_another_optimizer_trains_as_if_it_had_been_compiled_in():
+    run(OTHER)
+
+
+def test_another_optimizer_on_jax():
+    run(OTHER, backend="jax")
+
+
+def test_what_a_step_offers():
+    run("""
+        from legroom.capture.keras_fit import capture_model
+        from legroom.capture.factory import batch_tree
+        from legroom.changes.possible import possible_actions
+
+        def offered(model, raw_jit):
+            captured = capture_model(model, batch_tree((x[:8], y[:8])), raw_jit=raw_jit).built()
+            return [(a.name, *(value for _, value in a.settings)) for a in possible_actions(captured, model)]
+
+        assert offered(build(jit_compile=False), False) == [("dropout",), ("compile", True)]
+        assert offered(build(rate=0.0, jit_compile=True), True) == [("compile", False)]
+        assert offered(build(rate=0.0), "auto") == [("compile", False)]  # as on a GPU
+        assert offered(build(rate=0.0, run_eagerly=True), None) == []
+        adam = offered(build("adam", rate=0.0, run_eagerly=True), None)
+        assert adam == [("optimizer", "Lion"), ("optimizer", "Adafactor"), ("optimizer", "SGD")]
+        assert offered(build("lion", rate=0.0, run_eagerly=True), None) == [("optimizer", "SGD")]
+    """)
