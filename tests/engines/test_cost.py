@@ -17,7 +17,7 @@ def test_dot_is_two_flops_for_each_multiply_add():
     cost = costs_of(
         MATRICES + "  ROOT %d = f32[8,4]{1,0} dot(%a, %b), lhs_contracting_dims={1}, rhs_contracting_dims={0}"
     )["d"]
-    assert cost == Cost(flops=2 * 8 * 4 * 16, moved_bytes=4 * (8 * 16 + 16 * 4 + 8 * 4))
+    assert cost == Cost(flops=2 * 8 * 4 * 16, moved_bytes=4 * (8 * 16 + 16 * 4 + 8 * 4), launches=1)
 
 
 def test_batched_dot():
@@ -83,7 +83,7 @@ FUSED = """%fused (p0: f32[8,16], p1: f32[16,4]) -> f32[8,4] {
 
 def test_fusion_counts_its_body_and_moves_only_its_ends():
     cost = costs_of(MATRICES + "  ROOT %f = f32[8,4]{1,0} fusion(%a, %b), kind=kCustom, calls=%fused", FUSED)["f"]
-    assert cost == Cost(flops=2 * 8 * 4 * 16 + 2 * 32, moved_bytes=4 * (128 + 64 + 32))
+    assert cost == Cost(flops=2 * 8 * 4 * 16 + 2 * 32, moved_bytes=4 * (128 + 64 + 32), launches=1)
 
 
 def test_reduction_counts_what_it_reduces():
@@ -91,7 +91,7 @@ def test_reduction_counts_what_it_reduces():
   %z = f32[] constant(0)
   ROOT %r = f32[8]{0} reduce(%a, %z), dimensions={1}, to_apply=%sum"""
     add = "%sum (x: f32[], y: f32[]) -> f32[] {\n  %x = f32[] parameter(0)\n  %y = f32[] parameter(1)\n  ROOT %s = f32[] add(%x, %y)\n}\n"
-    assert costs_of(text, add)["r"] == Cost(flops=128, moved_bytes=4 * (128 + 1 + 8))
+    assert costs_of(text, add)["r"] == Cost(flops=128, moved_bytes=4 * (128 + 1 + 8), launches=1)
 
 
 def test_views_are_free():
@@ -101,7 +101,7 @@ def test_views_are_free():
   ROOT %t = (f32[128]{0}) tuple(%c)"""
     costs = costs_of(text)
     assert costs["b"] == costs["a"] == costs["t"] == Cost()
-    assert costs["c"] == Cost(flops=0, moved_bytes=2 * 512)
+    assert costs["c"] == Cost(flops=0, moved_bytes=2 * 512, launches=1)
 
 
 LOOP = """%body (s: (s32[], f32[64])) -> (s32[], f32[64]) {
@@ -123,7 +123,7 @@ LOOP = """%body (s: (s32[], f32[64])) -> (s32[], f32[64]) {
 def test_loop_bodies_count_as_often_as_they_run(config, times):
     text = f"  %a = (s32[], f32[64]{{0}}) parameter(0)\n  ROOT %w = (s32[], f32[64]{{0}}) while(%a), condition=%cond, body=%body{config}"
     costs = costs_of(text, LOOP)
-    assert costs["e"] == Cost(flops=64 * times, moved_bytes=512 * times)
+    assert costs["e"] == Cost(flops=64 * times, moved_bytes=512 * times, launches=times)
     assert costs["w"] == Cost()
 
 

@@ -58,6 +58,7 @@ def assemble(  # noqa: PLR0913
         curve=thin_curve(program, curve),
         flops=program.flops,
         moved_bytes=program.moved_bytes,
+        launches=program.launches,
         seconds=seconds,
         notes=step.notes + notes,
     )

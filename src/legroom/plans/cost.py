@@ -1,29 +1,37 @@
-"""How long a step takes on a card, by a roofline: every flop at the card's rate, every byte at its bandwidth.
+"""How long a step takes on a card, by a roofline and by how often something is started. Only ratios of it are shown.
 
-Only ratios of it are shown. Real kernels reach neither rate; a step and the same step changed miss them alike.
+Fitted to steps timed on an H200 (bench/plan_times.py, docs/plan.md): kernels reach about two thirds of the card's rates; a compiled
+program's kernels take turns, so that starting them adds up; op by op the host prepares ops while the card computes, and the
+slower of the two decides. On a fast card with small batches that is the host.
 """
 
 from legroom.gpus import Gpu
 from legroom.records import Estimate
 
-PRECISIONS = {"mixed_bfloat16": "bf16", "mixed_float16": "fp16", "float32": "fp32"}
-
+REACHED = 0.65  # of a card's rates
+KERNEL_SECONDS = 2.3e-6  # to start a kernel of a compiled program
+OP_SECONDS = 10e-6  # of the host's, for each op
+PRECISIONS = {"mixed_bfloat16": ("bf16",), "mixed_float16": ("fp16",), "float32": ("tf32", "fp32")}
 LEAST_WORK = 0.95  # of the plain step's
 
 
 def seconds(estimate: Estimate, gpu: Gpu, policy: str = "float32") -> float:
     """The step's time; compute and memory are taken one after the other, which is the slowest that a good kernel is."""
     rates = dict(gpu.rates)
-    rate = rates.get(PRECISIONS.get(policy, "fp32")) or rates.get("tf32") or max(rates.values())
-    return estimate.flops / rate + estimate.moved_bytes / gpu.bandwidth_bytes_per_second
+    names = (*PRECISIONS.get(policy, PRECISIONS["float32"]), *PRECISIONS["float32"])
+    rate = next(rates[name] for name in names if name in rates)
+    work = (estimate.flops / rate + estimate.moved_bytes / gpu.bandwidth_bytes_per_second) / REACHED
+    if estimate.engine == "op":
+        return max(work, estimate.launches * OP_SECONDS)
+    return work + estimate.launches * KERNEL_SECONDS
 
 
 def slowdown(changed: Estimate, plain: Estimate, gpu: Gpu, policy: str = "float32") -> float | None:
-    """How much longer the changed step takes, or None where it cannot be known.
+    """How much longer the changed step takes, which computes in that policy, or None where it cannot be known.
 
     No action makes the work less, so where less is counted, the turns of a loop were not, because it does not say how many.
     """
-    before = seconds(plain, gpu, policy)
+    before = seconds(plain, gpu)
     if not before or changed.flops < LEAST_WORK * plain.flops:
         return None
-    return max(1.0, seconds(changed, gpu, policy) / before)
+    return seconds(changed, gpu, policy) / before

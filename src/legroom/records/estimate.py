@@ -57,6 +57,7 @@ class Estimate:
     host: HostEstimate | None = None
     flops: int = 0
     moved_bytes: int = 0
+    launches: int = 0  # ops or kernels that the step starts
     seconds: float = 0.0
     from_cache: bool = False
     notes: tuple[str, ...] = ()

@@ -16,6 +16,7 @@ class Instruction:
     op_name: str = ""
     flops: int = 0
     moved_bytes: int = 0
+    launches: int = 0  # how often something is started for it in a step
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,3 +59,7 @@ class Program:
     @property
     def moved_bytes(self) -> int:
         return sum(instruction.moved_bytes for instruction in self.schedule)
+
+    @property
+    def launches(self) -> int:
+        return sum(instruction.launches for instruction in self.schedule)

@@ -39,6 +39,7 @@ def estimate_view(estimate: Estimate) -> dict[str, Any]:
         ],
         "flops": estimate.flops,
         "moved_bytes": estimate.moved_bytes,
+        "launches": estimate.launches,
         "from_cache": estimate.from_cache,
         "notes": list(estimate.notes),
         "seconds": round(estimate.seconds, 3),

@@ -65,6 +65,11 @@ def test_views_of_a_source_cost_nothing_in_a_shuffle():
     assert shuffle.bytes.size < MB
 
 
+def test_a_shuffle_after_a_cache_holds_what_the_cache_holds():
+    cached = after(elements(100), "cache")
+    assert near(held(after(after(cached, "pass"), "shuffle", count=50)), held(cached))
+
+
 def test_a_cache_of_unknown_length_is_bounded_by_the_machine_and_says_so():
     unknown = replace(elements(None), cardinality=None, most=None)
     got = pipeline_holdings(Pipeline(after(unknown, "cache")), MACHINE, (1, 1, 1))

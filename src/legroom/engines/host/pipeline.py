@@ -9,6 +9,7 @@ their own (prefetch, parallel map, batch and interleave) do their input's work w
 from dataclasses import replace
 
 from legroom.engines.host.holdings import FIRST_RUN_BYTES, PREFETCH_AUTOTUNED, Held, Holding, Machine, element_of
+from legroom.engines.host.kinds import SAME_ELEMENTS
 from legroom.engines.host.sources import constants, hold_source, left_of_copies, numpy_copies
 from legroom.engines.host.span import NOTHING, Span, exactly, ordered, total
 from legroom.engines.host.stages import AUTOTUNE, INFINITE, Pipeline, Stage
@@ -88,6 +89,8 @@ def hold_one(stage: Stage, work: Span, pipeline: Pipeline, machine: Machine) -> 
         case "files":
             name, why = f"{stage.name}: read buffers", "what is read from a file at once"
             return Held((Holding(name, exactly(READ_BUFFER_BYTES).times(1, 1, 8), why, pooled=NOTHING),), element)
+        case "shuffle" if is_cached(stage):
+            return Held(work=work.at_least(element))
         case "shuffle" | "cache":
             return Held((hold_elements(stage, machine),), work.at_least(element), lacking(stage))
         case "prefetch":
@@ -102,6 +105,16 @@ def hold_one(stage: Stage, work: Span, pipeline: Pipeline, machine: Machine) -> 
             note = f"{stage.name} is a stage that Legroom does not know: it is taken to hold 1 element, at most 16."
             return Held((Holding(stage.name, element.times(0, 1, 16), "not known"),), work + element, (note,))
     return Held(work=work if stage.inputs else element)
+
+
+def is_cached(stage: Stage) -> bool:
+    """Whether a stage's elements are the very tensors that a cache before it holds: then keeping them costs nothing."""
+    before = stage
+    while before.kind in SAME_ELEMENTS and before.inputs:
+        before = before.inputs[0]
+        if before.kind == "cache":
+            return True
+    return False
 
 
 def hold_call(stage: Stage, work: Span, pipeline: Pipeline, machine: Machine) -> Held:

@@ -82,7 +82,7 @@ def run(planned: Planned, names: "Names", machine: Machine, seed: int) -> Run:
 
 def instruction(op: Op, name: str, where: str) -> Instruction:
     """One op that ran, as every engine tells it."""
-    return Instruction(name, op.kind, where, flops(op), moved_bytes(op))
+    return Instruction(name, op.kind, where, flops(op), moved_bytes(op), 1)
 
 
 def program_of(schedule: Iterable[Instruction], buffers: Iterable[Buffer], total_bytes: int) -> Program:

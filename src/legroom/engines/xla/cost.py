@@ -35,6 +35,7 @@ class Cost:
 
     flops: int = 0
     moved_bytes: int = 0
+    launches: int = 0
 
 
 def count_costs(module: HloModule) -> dict[str, Cost]:
@@ -52,7 +53,8 @@ def _count_computation(module: HloModule, computation: HloComputation, times: in
                 _count_computation(module, module.computations[name], inner, costs)
         flops = 0 if instruction.opcode in _CONTROL else flops_of(module, computation, instruction)
         moved_bytes = 0 if instruction.opcode in _FREE else _moved_bytes(module, computation, instruction)
-        costs[instruction.name] = Cost(times * flops, times * moved_bytes)
+        launches = 0 if instruction.opcode in _FREE else times
+        costs[instruction.name] = Cost(times * flops, times * moved_bytes, launches)
 
 
 def trip_count(loop: HloInstruction) -> int:

@@ -64,7 +64,10 @@ def _read_schedule(module: HloModule, live: LiveRanges, kinds: Kinds) -> tuple[I
         cost = costs.get(name, Cost())
         op_name = kinds.op_name_of(instruction)
         schedule.append(
-            Instruction(name, instruction.target or instruction.opcode, op_name, cost.flops, cost.moved_bytes)
+            Instruction(
+                *(name, instruction.target or instruction.opcode, op_name),
+                *(cost.flops, cost.moved_bytes, cost.launches),
+            )
         )
     return tuple(schedule)
 
