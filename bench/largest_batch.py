@@ -4,8 +4,8 @@
     python bench/device/largest_batch.py …                                    (on a machine with a GPU)
     python bench/largest_batch.py --write                                     (the table, into docs/plan.md)
 
-For each model the predicted batch must fit, and one 3% larger (or by one) must not; the power of two that halving would end at
-is tried beside them. Nothing that runs out of memory is tried by Legroom itself.
+For each model the predicted batch must fit, and one 3% larger (or by one) must not; beside them the power of two that halving
+would end at. Nothing that runs out of memory is tried by Legroom itself.
 """
 
 import argparse
@@ -51,7 +51,7 @@ def ask(name: str) -> dict[str, Any]:
 
 
 def tries(batch: int) -> dict[str, int]:
-    """What is run for real: the predicted batch, the next that must not fit, and where halving would end."""
+    """The predicted batch and the next that must not fit, which are run for real, and where halving would end."""
     return {
         "said": batch,
         "next": max(batch + 1, math.ceil(batch / 0.97)),
@@ -87,7 +87,7 @@ def main() -> None:
             found = ask(name)
             print(found, file=sys.stderr, flush=True)
             said[name] = found["max_batch"]
-        wanted = [[name, batch, LIMIT_MIB] for name, most in said.items() for batch in sorted({*tries(most).values()})]
+        wanted = [[name, tries(most)[what], LIMIT_MIB] for what in ("said", "next") for name, most in said.items()]
         json.dump({"said": said, "wanted": wanted}, sys.stdout, indent=1)
     else:
         found = table()

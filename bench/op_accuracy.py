@@ -123,8 +123,8 @@ def truth(case: str, limit_mib: int = 14000) -> dict[str, Any]:
 
 def predict(asked: list[list[Any]]) -> None:
     """Legroom's answers, in this process: [case, limits in MiB] each, then a line with the estimate and who fits."""
+    from legroom.front.local_source import LocalSource
     from legroom.front.simulated import Simulated
-    from legroom.front.source import LocalSource
     from legroom.front.target import choose_card
 
     for case, limits in asked:
@@ -221,8 +221,8 @@ def predict_gpu(cases: list[list[Any]]) -> None:
 
     from legroom.capture.factory import batch_tree
     from legroom.capture.keras_fit import capture_model
+    from legroom.front.local_source import LocalSource
     from legroom.front.simulated import Simulated
-    from legroom.front.source import LocalSource
     from legroom.front.target import choose_card
 
     before, kept = None, {}

@@ -2,7 +2,7 @@
 
     python bench/device/largest_batch.py WANTED.json --out FILE
 
-WANTED is a list of [model, batch, limit in MiB], as `bench/largest_batch.py --ask` prints it; each runs three steps in a
+WANTED is what `bench/largest_batch.py --ask` prints, its "wanted" a list of [model, batch, limit in MiB]; each runs three steps in a
 process of its own. A line for each: whether it ran out of memory.
 """
 
@@ -57,7 +57,7 @@ def main() -> None:
     if options.measure:
         measure(options.measure[0], int(options.measure[1]), int(options.measure[2]))
         return
-    wanted = json.loads(pathlib.Path(options.wanted).read_text())
+    wanted = json.loads(pathlib.Path(options.wanted).read_text())["wanted"]
     with concurrent.futures.ThreadPoolExecutor(options.jobs) as pool, pathlib.Path(options.out).open("w") as rows:
         for row in concurrent.futures.as_completed([pool.submit(run, *one) for one in wanted]):
             rows.write(json.dumps(row.result()) + "\n")

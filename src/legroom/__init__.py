@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from legroom.front.applying import apply, load_plan, plan, save_plan, undo
     from legroom.front.decorating import train_step
     from legroom.front.estimating import estimate
+    from legroom.front.fitting import fit
     from legroom.front.rehearsing import rehearse
     from legroom.records import Estimate
     from legroom.records.plan import Plan, Planning
@@ -24,6 +25,7 @@ __all__ = [
     "__version__",
     "apply",
     "estimate",
+    "fit",
     "load_plan",
     "plan",
     "rehearse",
@@ -35,6 +37,7 @@ ROOMS = {
     "legroom.front.applying": ("apply", "load_plan", "plan", "save_plan", "undo"),
     "legroom.front.decorating": ("train_step",),
     "legroom.front.estimating": ("estimate",),
+    "legroom.front.fitting": ("fit",),
     "legroom.front.rehearsing": ("rehearse",),
     "legroom.records": ("Estimate",),
     "legroom.records.plan": ("Plan", "Planning"),

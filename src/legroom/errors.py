@@ -24,6 +24,12 @@ class InputError(LegroomError):
     exit_code = 2
 
 
+class DoesNotFit(InputError):
+    """No plan makes the training fit that was asked for: the answer is "no", as `legroom plan` says it."""
+
+    exit_code = 1
+
+
 class MissingError(LegroomError):
     """Something that Legroom needs is not here, or not possible here: the oracle, a framework, an operating system."""
 

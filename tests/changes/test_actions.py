@@ -128,7 +128,7 @@ FLOAT16 = """
     done.undo()
     assert model.optimizer is own and str(model.layers[0].dtype_policy.name) == "float32"
     assert np.isfinite(trained(model)[0]).all()
-    assert int(own.iterations) == 2 * steps == 12
+    assert int(own.iterations) == steps + 6
     done = perform(model, [half, Action("microbatch", (("count", 2),))])  # with the slots it has by now
     assert np.isfinite(trained(model)[0]).all()
 """
@@ -187,7 +187,64 @@ def test_what_a_step_offers():
         assert offered(build(rate=0.0, jit_compile=True), True) == [("compile", False)]
         assert offered(build(rate=0.0), "auto") == [("compile", False)]  # as on a GPU
         assert offered(build(rate=0.0, run_eagerly=True), None) == []
+        from dataclasses import replace
+        given = replace(capture_model(build(rate=0.0, run_eagerly=True), batch_tree((x, y))), given={"x": x, "y": y})
+        assert possible_actions(given.built(), given.model) == [Action("host_data")]
         adam = offered(build("adam", rate=0.0, run_eagerly=True), None)
         assert adam == [("optimizer", "Lion"), ("optimizer", "Adafactor"), ("optimizer", "SGD")]
         assert offered(build("lion", rate=0.0, run_eagerly=True), None) == [("optimizer", "SGD")]
+    """)
+
+
+def test_arrays_kept_in_ram_give_the_same_batches_from_tensors_on_the_cpu():
+    run("""
+        import tensorflow as tf
+        from keras.src.trainers.data_adapters.array_data_adapter import ArrayDataAdapter
+
+        own, made, seen = ArrayDataAdapter.get_tf_dataset, tf.data.Dataset.from_tensors, []
+        tf.data.Dataset.from_tensors = lambda *a, **k: (seen.append(tf.constant(0.0).device or "CPU:0"), made(*a, **k))[1]
+
+        def weights(change):
+            model = build(rate=0.0, jit_compile=False)
+            done = perform(model, [Action("host_data")] if change else [])
+            model.fit(x, y, batch_size=5, epochs=3, validation_split=0.25, verbose=0)  # shuffled
+            model.fit(x, y, batch_size=8, validation_data=(x, y), sample_weight=np.arange(24.0), verbose=0)
+            assert model.predict(x, verbose=0).shape == (24, 2)
+            done.undo()
+            assert not {"fit", "evaluate", "predict"} & {*vars(model)}
+            assert ArrayDataAdapter.get_tf_dataset is own
+            return [np.asarray(v) for v in model.variables]
+
+        tf.config.set_logical_device_configuration(
+            tf.config.list_physical_devices("CPU")[0], [tf.config.LogicalDeviceConfiguration()] * 2)
+        with tf.device("CPU:1"):  # where a GPU would be
+            plain = weights(False)
+            assert any(device.endswith("CPU:1") for device in seen), seen
+            seen.clear()
+            changed = weights(True)
+        assert seen and all(device.endswith("CPU:0") for device in seen), seen
+        assert same(plain, changed)
+    """)
+
+
+def test_a_flag_that_the_process_was_not_started_with_is_named():
+    from legroom.changes.actions import missing_settings
+    from legroom.records.plan import Action
+
+    flag = "--xla_gpu_memory_limit_slop_factor=9"
+    held = Action("xla_memory", (("limit_bytes", 10**9), ("percent", 9), ("flag", flag)))
+    assert missing_settings([held], {"XLA_FLAGS": f"--xla_dump_to=/tmp {flag}"}) == ()
+    assert f"XLA_FLAGS={flag}" in missing_settings([held], {})[0]
+
+
+def test_a_loop_of_its_own_is_not_put_into_float16():
+    run("""
+        from legroom.errors import InputError
+        from legroom.front.function_step import perform_on_step
+
+        try:
+            perform_on_step(None, [Action("mixed_precision", (("policy", "mixed_float16"),))], {})
+            raise SystemExit("not refused")
+        except InputError as error:
+            assert "scaled" in error.message
     """)

@@ -187,3 +187,6 @@ def test_the_doctor_names_what_is_missing(tmp_path):
 
 def test_help_has_examples():
     assert "legroom estimate train.py --gpu t4" in legroom("estimate", "--help").stdout
+    plan = legroom("plan", "--help").stdout
+    for example in ("--gpu t4 --no-max-batch ", "--gpu t4 --advice ", "--json > plan.json\n", 'plan="plan.json")'):
+        assert example in plan

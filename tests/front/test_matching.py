@@ -1,5 +1,6 @@
 """A plan knows its model: made again it is recognised, in this process and in another; another model is refused."""
 
+import inspect
 import json
 import subprocess
 import sys
@@ -13,10 +14,11 @@ from legroom.records.plan import Action, Plan
 
 pytestmark = pytest.mark.tensorflow
 
-MAKE = """
+
 def make(width=8, optimizer="sgd", loss="mse", extra=False, named="head", size=16, frozen=False):
     import keras
     from keras import layers as L
+
     inner = keras.Sequential([keras.Input((size, size, width)), L.Conv2D(width, 3, padding="same"), L.ReLU()])
     inputs = keras.Input((size, size, 3))
     x = L.Conv2D(width, 3, padding="same", activation="relu")(inputs)
@@ -28,8 +30,6 @@ def make(width=8, optimizer="sgd", loss="mse", extra=False, named="head", size=1
     model.layers[1].trainable = not frozen
     model.compile(optimizer, loss)
     return model
-"""
-exec(MAKE)
 
 
 def plan_of(model, *actions):
@@ -143,7 +143,7 @@ def test_a_plan_is_applied_in_another_process(tmp_path):
     assert planning.best is not None
     assert planning.made_for is not None
     legroom.save_plan(planning, tmp_path / "plan.json")
-    code = MAKE + textwrap.dedent(
+    code = inspect.getsource(make) + textwrap.dedent(
         """
         import json, legroom
         plan = legroom.load_plan("plan.json")

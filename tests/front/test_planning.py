@@ -165,3 +165,14 @@ def test_the_command_names_the_largest_batches_and_what_the_plan_is_for(tmp_path
     assert view["max_batch"] < 32 <= view["max_batch_planned"]
     assert view["made_for"]["optimizer"] == "SGD"
     assert view["made_for"]["inputs"] == ["float32[?,48,48,3]"]
+
+
+def test_the_command_advises_where_nothing_fits(tmp_path):
+    done = cli(tmp_path, SCRIPT, "--budget", "3MiB", "--no-max-batch", "--json")
+    assert done.returncode == 1, done.stderr
+    view = json.loads(done.stdout)
+    assert view["chosen"] is None
+    assert view["max_batch"] is None
+    assert view["max_batch_planned"] is None
+    assert "the most is held by" in view["advice"][0]
+    assert any(text.startswith("if the input were 36×36 instead of 48×48: up to") for text in view["advice"])

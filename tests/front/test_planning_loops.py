@@ -47,8 +47,8 @@ def captured(*extra, models=1):
 
 def planned(step, budget, allow=()):
     from legroom.front.estimating import Estimator
+    from legroom.front.local_source import LocalSource
     from legroom.front.planning import Planner
-    from legroom.front.source import LocalSource
     from legroom.front.target import choose_card
 
     source = LocalSource(step)
@@ -78,7 +78,7 @@ def test_normalisation_is_not_split_unasked():
 
 
 def test_layers_are_recomputed_in_the_one_model_of_a_step_and_not_in_one_of_several():
-    from legroom.front.source import LocalSource
+    from legroom.front.local_source import LocalSource
     from legroom.records.plan import Action
 
     step, model = captured()

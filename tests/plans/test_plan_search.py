@@ -162,7 +162,7 @@ def test_what_costs_nothing_comes_first_and_ends_the_search_where_it_is_enough()
 
 
 def test_what_costs_nothing_is_kept_under_what_is_needed_besides():
-    step = Step(4 * GIB)
+    step = Step(2 * GIB)
     step.saved["host_data"] = GIB
     planning = Search(step.ask, step.blocks, easy=(always(RAM), always(DROPOUT))).run()
     assert names_of(planning.best) == ["host_data", "dropout", "remat"]
@@ -176,6 +176,13 @@ def test_an_easy_action_that_was_not_needed_is_left_out():
     assert names_of(planning.best) == ["dropout"]
 
 
+def test_what_costs_a_little_is_left_out_where_the_others_do_without_it():
+    step = Step(5 * GIB)
+    planning = Search(step.ask, none_to_recompute, easy=(always(DROPOUT),)).run()
+    assert step.asked[-1] == (Action("microbatch", (("count", 2),)),)
+    assert names_of(planning.best) == ["microbatch"]
+
+
 def test_next_to_nothing_is_not_worth_an_action():
     step = Step(4 * GIB)
     step.saved["host_data"] = MIB
@@ -187,7 +194,7 @@ def test_next_to_nothing_is_not_worth_an_action():
 def test_what_is_exact_and_dear_is_a_plan_but_nothing_is_built_on_it():
     step = Step(6 * GIB + GIB // 2)
     planning = Search(step.ask, step.blocks, easy=(always(PLAIN), always(DROPOUT))).run()
-    assert names_of(planning.best) == ["dropout", "remat"]  # 1.3 times the time, where op by op takes 1.5 times
+    assert names_of(planning.best) == ["remat"]  # 1.3 times the time, where op by op takes 1.5 times
     assert not any(len(plan.actions) > 1 for plan in planning.plans if plan.actions[0].name == "compile")
     step.compiling = 1.05
     assert names_of(Search(step.ask, step.blocks, easy=(always(PLAIN), always(DROPOUT))).run().best) == ["compile"]
@@ -197,6 +204,19 @@ def test_what_does_not_apply_is_not_asked_for():
     step = Step(4 * GIB)
     Search(step.ask, step.blocks, easy=(lambda base: None,)).run()
     assert step.asked[1][0].name == "microbatch"
+
+
+def test_a_second_try_at_an_action_takes_the_place_of_the_first():
+    step = Step(6 * GIB)
+    first, second = (Action("xla_memory", (("limit_bytes", size),)) for size in (2 * GIB, GIB))
+
+    def ask(actions: tuple[Action, ...]) -> Tried:
+        step.saved["xla_memory"] = 4 * GIB if second in actions else 2 * GIB
+        return step.ask(actions)
+
+    planning = Search(ask, step.blocks, easy=(always(first), always(second))).run()
+    assert planning.best.actions == (second,)
+    assert step.asked == [(), (first,), (second,)]
 
 
 def test_another_optimizer_is_never_taken_before_what_is_exact():

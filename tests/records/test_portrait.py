@@ -41,7 +41,10 @@ def test_numbers_that_keras_counts_by_are_no_difference():
         (replace(PLAIN, kind="Functional"), "a Sequential; this model is a Functional"),
         (with_part(0, name="stem_2"), r"3 layers \(stem, inner/dense, dense_1\); this one has no layer 'stem'"),
         (with_part(1, kind="Functional/Conv1D"), r"'inner/dense' \(Dense\), this one has 'inner/dense' \(Conv1D\)"),
-        (with_part(1, weights=("float32[8,9]", "float32[9]")), r"were float32\[8,4\], float32\[4\] and are float32\[8,9\]"),
+        (
+            with_part(1, weights=("float32[8,9]", "float32[9]")),
+            r"were float32\[8,4\], float32\[4\] and are float32\[8,9\]",
+        ),
         (with_part(2, dtype="bfloat16"), "computed in float32"),
         (replace(PLAIN, parts=PARTS[:2]), "this one has 2, and none like 'dense_1'"),
         (replace(PLAIN, parts=(*PARTS, Part("more", "Dense", ()))), "this one has 4, 'more' among them"),

@@ -71,7 +71,7 @@ def test_what_is_no_plan_is_refused(change, says, tmp_path):
     view = planning_view(PLANNING)
     change(view)
     (tmp_path / "plan.json").write_text(json.dumps(view))
-    with pytest.raises(InputError, match="plan.json is not a plan") as raised:
+    with pytest.raises(InputError, match=r"plan\.json is not a plan") as raised:
         legroom.load_plan(tmp_path / "plan.json")
     assert says in raised.value.message
     assert raised.value.hint is not None

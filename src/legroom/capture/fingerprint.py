@@ -1,8 +1,8 @@
 """What a stock Keras step depends on, as one hash: known steps need not be traced again.
 
 Only for models that are stock Keras from end to end (layers, activations, loss, metrics, optimizer); anything with code of the
-user's own in it has no fingerprint and is traced each time. Private name used, tested with Keras 3.15.1:
-`keras.src.utils.module_utils.LazyModule._available`.
+user's own in it has no fingerprint and is traced each time. Private names used, tested with Keras 3.15.1:
+`keras.src.utils.module_utils.LazyModule._available`, `Sequential._functional`.
 """
 
 import hashlib
@@ -28,13 +28,16 @@ def fingerprint(captured: KerasStep) -> str | None:
     if not all(layer.built for layer in model._flatten_layers()):
         captured = captured.built()
     layers = list(model._flatten_layers())
-    if any(name in vars(part) for part in layers for name in ("call", "train_step", "_run_through_graph")):
+    graphs = [
+        layer._functional for layer in layers if getattr(layer, "_functional", None) is not None
+    ]  # of Sequentials
+    if any(name in vars(part) for part in [*layers, *graphs] for name in ("call", "train_step", "_run_through_graph")):
         return None  # this very instance was changed: by a plan that was applied to it, say
     if not all(is_stock(part) for part in [model.optimizer, *layers]):
         return None
     try:
         with tensorflow_left_out():
-            configurations = [model.get_config(), model.get_compile_config()]
+            configurations = [model.get_config(), model.get_compile_config(), model.optimizer.get_config()]
     except (NotImplementedError, TypeError, ValueError):
         return None
     if not all(is_plain(configuration) for configuration in configurations):
@@ -42,6 +45,7 @@ def fingerprint(captured: KerasStep) -> str | None:
     known = {
         "versions": [keras.__version__, captured.step.framework, captured.step.framework_version],
         "configurations": configurations,
+        "optimizer": type(model.optimizer).__name__,  # a plan may have put another one in
         "batch": repr(captured.data),
         "variables": [
             (v.path, v.shape, str(v.dtype), v.trainable)

@@ -167,6 +167,7 @@ def catch(method: Any, name: str, listener: Listener) -> Any:
             listener.refused(error)
         listener.captured(step)
 
+    caught.legroom_watched = True  # type: ignore[attr-defined]  # for `legroom.fit`, which then leaves the step as it is
     return caught
 
 

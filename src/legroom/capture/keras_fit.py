@@ -167,11 +167,14 @@ def outputs_known(model: Any, batch: int | None) -> Iterator[None]:
         made = [tf.zeros([batch if size is None else size for size in out.shape], out.dtype) for out in graph.outputs]
         return tf.nest.pack_sequence_as(graph._outputs_struct, made)
 
+    before = vars(graph).get("_run_through_graph")  # a plan's, where layers are recomputed
     graph._run_through_graph = outputs
     try:
         yield
     finally:
         del graph._run_through_graph
+        if before is not None:
+            vars(graph)["_run_through_graph"] = before
 
 
 def tells_outputs(model: Any, graph: Any) -> bool:

@@ -1,6 +1,6 @@
 """Actions done to a live model, one after the other, and undone together."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -10,7 +10,7 @@ from legroom.records.plan import Action, Exactness, worst
 
 Undo = Callable[[], None]
 ORDER = (  # blocks are recomputed inside each micro-batch, a loss scale is wrapped around the optimizer that stays
-    *("optimizer", "mixed_precision", "compile", "xla_memory", "dropout", "remat", "microbatch"),
+    *("host_data", "optimizer", "mixed_precision", "compile", "xla_memory", "dropout", "remat", "microbatch"),
 )
 
 
@@ -49,6 +49,16 @@ def perform(model: Any, actions: Sequence[Action]) -> Done:
     return Done(worst(kinds), tuple(dict.fromkeys(reasons)), undo)
 
 
+def missing_settings(actions: Sequence[Action], environment: Mapping[str, str]) -> tuple[str, ...]:
+    """What the process must be started with, in words, where it was not: XLA reads its flags once."""
+    flags = [action["flag"] for action in actions if action.name == "xla_memory"]
+    return tuple(
+        f"this plan holds only in a process that was started with XLA_FLAGS={flag}"
+        for flag in flags
+        if flag not in environment.get("XLA_FLAGS", "").split()
+    )
+
+
 def do_one(model: Any, action: Action) -> tuple[Undo, Exactness, tuple[str, ...]]:
     if action.name == "microbatch":
         from legroom.changes import microbatch
@@ -74,8 +84,12 @@ def do_one(model: Any, action: Action) -> tuple[Undo, Exactness, tuple[str, ...]
 
         why = (f"another optimizer learns differently ({action['name']})",)
         return optimizers.replace_optimizer(model, action["name"]), "inexact", why
+    if action.name == "host_data":
+        from legroom.changes import host_data
+
+        return host_data.keep_in_ram(model), "exact", ()
     if action.name == "xla_memory":
-        return lambda: None, "exact", ()  # a setting of the process: `settings_needed`
+        return lambda: None, "exact", ()  # nothing of the model: `missing_settings`
     from legroom.changes import precision
 
     return precision.lower(model, action["policy"]), "inexact", (f"{action['policy']} rounds to fewer bits",)

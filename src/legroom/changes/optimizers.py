@@ -39,7 +39,9 @@ def replace_optimizer(model: Any, name: str) -> Callable[[], None]:
     new = getattr(keras.optimizers, name)(
         learning_rate=learning_rate_of(own), **{key: settings[key] for key in KEPT if key in settings}
     )
-    new.iterations.assign(own.iterations)  # a schedule goes on where it was
+    new.iterations.assign(
+        int(own.iterations)
+    )  # a schedule goes on where it was; an array of its own, as JAX donates it
     if own is not before:
         new = keras.optimizers.LossScaleOptimizer(new, before.initial_scale, before.dynamic_growth_steps)
     model.optimizer = new

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from legroom.capture.keras_fit import KerasStep, execution_on_target
+from legroom.capture.keras_fit import KerasStep, execution_on_target, is_array_tree
 from legroom.changes.dropout import dropouts_of
 from legroom.changes.optimizers import leaner_than
 from legroom.records.plan import Action
@@ -13,6 +13,8 @@ def possible_actions(captured: Any, model: Any) -> list[Action]:
     found = [Action("dropout")] if dropouts_of(model) else []
     if not isinstance(captured, KerasStep):
         return found
+    if captured.step.framework == "tensorflow" and is_array_tree((captured.given or {}).get("x", ())):
+        found.append(Action("host_data"))
     turned = compiled_or_not(captured)
     if turned is not None:
         found.append(Action("compile", (("jit_compile", turned),)))

@@ -1,18 +1,23 @@
 """`legroom.plan`, `legroom.apply`, `legroom.undo`: plans for a model of this process, done to it and taken back."""
 
 import json
+import os
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-from legroom.changes.actions import perform
+from legroom.changes.actions import missing_settings, perform
+from legroom.changes.drawn import nothing_drawn
 from legroom.errors import InputError
+from legroom.front.decorating import chosen_plan
 from legroom.front.estimating import EngineName, Estimator, capture_here, require_batch
+from legroom.front.local_source import LocalSource
+from legroom.front.matching import actions_for
 from legroom.front.planning import Planner
-from legroom.front.source import LocalSource
 from legroom.front.target import choose_card
 from legroom.records.plan import Plan, Planning
-from legroom.report.plan import planning_from, planning_view
+from legroom.report.plan_json import planning_from, planning_view
 
 DONE = "_legroom_done"  # on a model: what was done to it
 
@@ -26,36 +31,48 @@ def plan(  # noqa: PLR0913
     batch_size: int | None = None,
     allow: Sequence[str] = (),
     max_batch: bool = False,
+    advice: bool = False,
     engine: EngineName = "auto",
     jit_compile: bool | Literal["auto"] | None = None,
 ) -> Planning:
-    """The plans that make one training step of a compiled Keras model fit, cheapest first. The model is left as it was."""
+    """The plans that make one training step of a compiled Keras model fit, cheapest first. The model is left as it was.
+
+    With `max_batch`, also the largest batches as it is and with the plan; with `advice` (and where nothing fits), what could
+    be changed about the model itself.
+    """
     card = choose_card(gpu, budget)
     require_batch(batch_size)
     source = LocalSource(capture_here(model, batch, jit_compile))
-    with Estimator(source, card, engine) as estimator:
-        return Planner(estimator, batch_size, allow).run(max_batch=max_batch)
+    with nothing_drawn(), Estimator(source, card, engine) as estimator:
+        return Planner(estimator, batch_size, allow).run(max_batch=max_batch, advice=advice)
 
 
-def apply(chosen: Plan | Planning, model: Any) -> Any:
-    """Do a plan (of a `Planning` the chosen one) to this model, and return the model. `legroom.undo(model)` takes it back."""
-    if isinstance(chosen, Planning):
-        if chosen.best is None:
-            raise InputError(
-                "No plan of these fits, so there is none to apply.", "Pass one of planning.plans to try it."
-            )
-        chosen = chosen.best
+def apply(chosen: Plan | Planning, model: Any, *, force: bool = False) -> Any:
+    """Do a plan (of a `Planning` the chosen one) to this model, and return the model. `legroom.undo(model)` takes it back.
+
+    A plan that was made for a model of another structure is refused; `force` does it all the same, if it can be done.
+    """
+    found = chosen_plan(chosen)
+    require_unplanned(model)
+    actions = actions_for(found, model, force=force)
+    with nothing_drawn():
+        setattr(model, DONE, perform(model, actions))
+    for missing in missing_settings(actions, os.environ):
+        warnings.warn(missing, stacklevel=2)
+    return model
+
+
+def require_unplanned(model: Any) -> None:
     if getattr(model, DONE, None) is not None:
         raise InputError(f"The model {model.name!r} has a plan applied already.", "legroom.undo(model) takes it back.")
-    setattr(model, DONE, perform(model, chosen.actions))
-    return model
 
 
 def undo(model: Any) -> Any:
     """Take back what `apply` did to this model."""
     done = getattr(model, DONE, None)
     if done is None:
-        raise InputError(f"Nothing is applied to the model {model.name!r}.", "legroom.apply(plan, model) comes first.")
+        name = getattr(model, "name", type(model).__name__)
+        raise InputError(f"Nothing is applied to the model {name!r}.", "legroom.apply(plan, model) comes first.")
     done.undo()
     setattr(model, DONE, None)
     return model
@@ -70,5 +87,5 @@ def load_plan(path: str | Path) -> Planning:
     """What `save_plan` or `legroom plan --json` has written."""
     try:
         return planning_from(json.loads(Path(path).read_text()))
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError) as error:
         raise InputError(f"{path} is not a plan: {error}.", "Write one with `legroom plan TARGET --json`.") from error

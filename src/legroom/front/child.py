@@ -20,8 +20,11 @@ from legroom.engines.op.codec import work_to_json
 from legroom.engines.op.grappler import Device
 from legroom.engines.out_of_memory import oom_of
 from legroom.errors import EngineError, InputError, LegroomError
-from legroom.front.source import LocalSource, step_to_json
-from legroom.records.plan import action_from_json
+from legroom.front.local_source import LocalSource
+from legroom.front.source import step_to_json
+from legroom.records.alternative import Alternative
+from legroom.records.plan import action_from_json, action_to_json
+from legroom.records.portrait import portrait_to_json
 from legroom.records.rehearsal import rehearsal_to_json
 
 CLAIMED = "claimed"
@@ -140,9 +143,20 @@ def answer(source: LocalSource, request: dict[str, Any], folder: Path) -> dict[s
         return {"step": step_to_json(made.step), "work": str(path)}
     if request["do"] == "change":
         exactness, reasons = source.change([action_from_json(action) for action in request["actions"]])
-        return {"exactness": exactness, "reasons": reasons}
+        return {"exactness": exactness, "reasons": reasons, "step": step_to_json(source.step)}
+    if request["do"] == "possible":
+        return {"actions": [action_to_json(action) for action in source.possible()]}
     if request["do"] == "segments":
         return {"segments": source.segments(batch)}
+    if request["do"] == "portrait":
+        portrait = source.portrait()
+        return {"portrait": None if portrait is None else portrait_to_json(portrait)}
+    if request["do"] == "alternatives":
+        return {"alternatives": [asdict(one) for one in source.alternatives(request["holders"])]}
+    if request["do"] == "imagine":
+        wanted = request["alternative"]
+        source.imagine(Alternative(**{**wanted, "size": tuple(wanted["size"])}))
+        return {"step": step_to_json(source.step)}
     if request["do"] == "rehearse":
         from legroom.engines.rehearsal import rehearse_step
 

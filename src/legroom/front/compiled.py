@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from legroom.engines import cache
 from legroom.engines.xla.bounds import bounds_of
-from legroom.engines.xla.client import LIMIT_SECONDS, Oracle, read_program_kept
+from legroom.engines.xla.client import LIMIT_PERCENT, LIMIT_SECONDS, OPTIONS, Oracle, read_program_kept
 from legroom.engines.xla.environment import require_system
 from legroom.engines.xla.releases import release_for
 from legroom.front.source import Say, StepSource, be_silent, step_from_json, step_to_json
@@ -32,6 +32,10 @@ class Compiled:
 
     def forget(self) -> None:
         """The step has changed. Nothing is kept here: programs are known by what is in them."""
+
+    def hold(self, percent: int | None) -> None:
+        """Tell XLA to make do with so much of what it would take the card to have; None for what it does by itself."""
+        self.oracle.options = OPTIONS if percent is None else (*OPTIONS, (LIMIT_PERCENT, percent))
 
     def at(self, batch: int | None, beside_bytes: int = 0) -> Estimate:
         """The estimate at that batch size. What lies beside it changes nothing of what XLA plans."""

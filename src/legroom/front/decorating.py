@@ -2,11 +2,12 @@
 
 import functools
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 from legroom.errors import InputError
 from legroom.front.planning import require_allowed
-from legroom.records.plan import Action, Plan, Planning
+from legroom.records.plan import Plan, Planning
 
 
 def train_step(
@@ -43,20 +44,22 @@ def train_step(
     count = micro_batches if micro_batches is not None else counts[0] if counts else None
     step = function if count is None else split_function(function, count, allow)
     others = tuple(action for action in actions if action.name != "microbatch")
-    return after_changing(step, function, others) if others else step
+    return step if chosen is None or not others else after_changing(step, function, replace(chosen, actions=others))
 
 
 def chosen_plan(plan: Any) -> Plan:
     if isinstance(plan, Planning):
         if plan.best is None:
-            raise InputError("No plan of these fits, so there is none to apply.", "Pass one of planning.plans.")
+            raise InputError(
+                "No plan of these fits, so there is none to apply.", "Pass one of planning.plans to try it."
+            )
         return plan.best
     if not isinstance(plan, Plan):
         raise InputError(f"Expected a plan, received a {type(plan).__name__}.", "Pass what legroom.plan returns.")
     return plan
 
 
-def after_changing(step: Callable[..., Any], function: Any, actions: Sequence[Action]) -> Callable[..., Any]:
+def after_changing(step: Callable[..., Any], function: Any, plan: Plan) -> Callable[..., Any]:
     """The step, before whose first call its model is changed: when it is decorated the model may not be there yet."""
     done: list[Any] = []
 
@@ -65,8 +68,10 @@ def after_changing(step: Callable[..., Any], function: Any, actions: Sequence[Ac
         if not done:
             from legroom.changes.actions import perform
             from legroom.front.function_step import model_of
+            from legroom.front.matching import actions_for
 
-            done.append(perform(model_of(function), actions))
+            model = model_of(function)
+            done.append(perform(model, actions_for(plan, model)))
         return step(*args, **kwargs)
 
     return called

@@ -4,16 +4,19 @@ from dataclasses import replace
 from typing import Any, Literal
 
 from legroom.engines.host.observe import Observed
+from legroom.engines.host.on_device import kept_in_ram
 from legroom.engines.xla.client import LIMIT_SECONDS
 from legroom.errors import InputError
 from legroom.front.compiled import Compiled
 from legroom.front.hosting import at_batch, data_on, host_of
+from legroom.front.local_source import LocalSource
 from legroom.front.max_batch import find_max_batch
 from legroom.front.simulated import Simulated
-from legroom.front.source import LocalSource, Say, StepSource, be_silent
+from legroom.front.source import Say, StepSource, be_silent
 from legroom.front.target import Card, choose_card, require_gpu
 from legroom.memory.data import with_data
 from legroom.records import Estimate, Step
+from legroom.records.alternative import Alternative
 from legroom.records.plan import Action, Exactness
 
 LARGEST_BATCH = 2**31 - 1
@@ -34,25 +37,37 @@ class Estimator:
     ) -> None:
         self.source = source
         self.card = card
+        self.engine = engine
+        self.say = say
+        self.limit = limit
         self.observed: Observed | None = None
-        self.answers: Compiled | Simulated
-        if engine_for(source.step, card, engine) == "op":
-            self.answers = Simulated(source, card, say=say)
-        else:
-            self.answers = Compiled(source, require_gpu(card), say=say, limit=limit)
+        self.in_ram = False  # whether arrays are kept from the device
+        self.made: dict[str, Compiled | Simulated] = {}
+        self.answers = self.engine_now()
 
     def __enter__(self) -> "Estimator":
         return self
 
     def __exit__(self, *exception: object) -> None:
-        self.answers.close()
+        for engine in self.made.values():
+            engine.close()
+
+    def engine_now(self) -> Compiled | Simulated:
+        """The engine for how the step runs now, made once."""
+        name = engine_for(self.source.step, self.card, self.engine)
+        if name not in self.made and name == "op":
+            self.made[name] = Simulated(self.source, self.card, say=self.say)
+        elif name not in self.made:
+            self.made[name] = Compiled(self.source, require_gpu(self.card), say=self.say, limit=self.limit)
+        return self.made[name]
 
     def at(self, batch: int | None) -> Estimate:
         """The estimate at that batch size; None stands for the one that was captured."""
         step = self.source.step
         asked = require_batch(step.batch if batch is None else batch)
         observed = at_batch(self.observe(), step, asked)
-        data = data_on(self.answers.card, step, observed)
+        placed = replace(observed, data=kept_in_ram(observed.data)) if self.in_ram else observed
+        data = data_on(self.answers.card, step, placed)
         found = self.answers.at(asked, sum(item.size_bytes for item in data))
         return replace(with_data(found, data), host=host_of(step, observed, found))
 
@@ -65,8 +80,19 @@ class Estimator:
     def change(self, actions: tuple[Action, ...]) -> tuple[Exactness, tuple[str, ...]]:
         """Do these actions to the step, and undo those that were done before; how exact that is, and why not quite."""
         self.observe()
-        self.answers.forget()
-        return self.source.change(actions)
+        for engine in self.made.values():
+            engine.forget()
+        found = self.source.change(actions)
+        self.in_ram = any(action.name == "host_data" for action in actions)
+        self.answers = self.engine_now()
+        if isinstance(self.answers, Compiled):
+            self.answers.hold(next((action["percent"] for action in actions if action.name == "xla_memory"), None))
+        return found
+
+    def imagine(self, alternative: Alternative) -> None:
+        """From now on, the step of a model that has it so; `change` comes back to the real one."""
+        self.change(())
+        self.source.imagine(alternative)
 
 
 def engine_for(step: Step, card: Card, engine: EngineName) -> Literal["xla", "op"]:

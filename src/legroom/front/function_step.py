@@ -16,6 +16,11 @@ def perform_on_step(
     """The step with these actions done. `tried` keeps what was found out about it; whether inexact is allowed is asked elsewhere."""
     slices = [action for action in actions if action.name == "microbatch"]
     others = [action for action in actions if action.name != "microbatch"]
+    if any(action.name == "mixed_precision" and action["policy"] == "mixed_float16" for action in others):
+        raise InputError(
+            "float16 needs a loss that is scaled, and a loop of its own scales its own loss.",
+            "Wrap the optimizer in keras.optimizers.LossScaleOptimizer and set the global policy.",
+        )
     done = perform(model_of(captured.function), others) if others else perform(None, ())
     if not slices:
         return captured, done

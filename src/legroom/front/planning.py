@@ -5,17 +5,20 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from legroom.errors import InputError
+from legroom.front.advising import with_advice
 from legroom.front.estimating import Estimator
-from legroom.front.max_batch import find_max_batch
+from legroom.front.largest import with_largest_batches
+from legroom.front.proposals import note_on, proposals_for
 from legroom.front.source import Say, be_silent
 from legroom.plans.cost import slowdown
 from legroom.plans.remat import Cost, choose_blocks, smallest
-from legroom.plans.search import Search, Tried, described
+from legroom.plans.search import Search, described
+from legroom.plans.tried import Tried
 from legroom.records import Estimate
 from legroom.records.plan import Action, Planning
 
-ALLOWED = ("mixed-precision", "batchnorm-split")
-PRECISION = Action("mixed_precision", (("policy", "mixed_bfloat16"),))
+ALLOWED = ("mixed-precision", "batchnorm-split", "optimizer")
+INEXACT = ("mixed_precision", "optimizer")  # whatever the model is
 
 
 class Planner:
@@ -27,40 +30,49 @@ class Planner:
         self.allow = require_allowed(allow)
         self.say = say
         self.plain: Estimate | None = None
+        self.known: dict[tuple[Action, ...], Estimate] = {}  # what was asked so far
         self.chain: list[tuple[str, Cost]] | None = None
         self.no_blocks: tuple[str, ...] = ()  # why no blocks can be recomputed
 
-    def run(self, *, max_batch: bool) -> Planning:
+    def run(self, *, max_batch: bool, advice: bool = False) -> Planning:
         """Search, then put the step back as it was."""
         started = time.monotonic()
-        precision = PRECISION if "mixed-precision" in self.allow else None
-        search = Search(self.ask, self.blocks, precision=precision)
+        offered = proposals_for(self.estimator, self.allow)
+        search = Search(self.ask, self.blocks, easy=offered.easy, inexact=offered.inexact)
         try:
             found = search.run()
         finally:
             self.estimator.change(())
-        if max_batch and self.plain is not None and self.plain.batch is not None:
-            self.say("looking for the largest batch")
-            largest = find_max_batch(self.estimator.at, self.plain)
-            found = replace(found, max_batch=largest.max_batch)
-        refused = (*found.refused, *self.no_blocks)
-        return replace(found, refused=refused, seconds=time.monotonic() - started)
+        refused, notes = (*found.refused, *offered.refused, *self.no_blocks), (*found.notes, *note_on(self.plain))
+        found = replace(found, refused=refused, notes=notes).for_model(self.estimator.source.portrait())
+        if max_batch:
+            found = with_largest_batches(found, self.estimator, self.known, self.say)
+        if self.plain is not None and (advice or found.chosen is None):
+            found = with_advice(found, self.estimator, self.plain, self.batch, self.say)
+        return replace(found, seconds=time.monotonic() - started)
 
     def ask(self, actions: tuple[Action, ...]) -> Tried:
         """The step with these actions done to it, estimated."""
         self.say("trying " + (", ".join(described(action) for action in actions) or "the step as it is"))
         exactness, reasons = self.estimator.change(actions)
-        if (
-            exactness == "inexact"
-            and any(a.name == "microbatch" for a in actions)
-            and "batchnorm-split" not in self.allow
-        ):
-            raise InputError(f"it would change what is learned ({'; '.join(reasons)}): --allow batchnorm-split")
-        found = self.estimator.at(self.batch)
+        if exactness == "inexact" and any(action.name == "microbatch" for action in actions):
+            self.require_allowed_split(actions)
+        found = self.known[actions] = self.estimator.at(self.batch)
         if self.plain is None:
             self.plain = found
-        time_ratio = slowdown(found, self.plain, self.estimator.answers.card.gpu) if actions else 1.0
+        policy = next((action["policy"] for action in actions if action.name == "mixed_precision"), "float32")
+        time_ratio = slowdown(found, self.plain, self.estimator.answers.card.gpu, policy) if actions else 1.0
         return Tried(actions, found, time_ratio, exactness, reasons)
+
+    def require_allowed_split(self, actions: tuple[Action, ...]) -> None:
+        """Micro-batches that change what is learned are refused; what else of these actions does so was allowed."""
+        if "batchnorm-split" in self.allow:
+            return
+        others = tuple(action for action in actions if action.name not in INEXACT)
+        exactness, reasons = self.estimator.change(others)
+        if exactness == "inexact":
+            raise InputError(f"it would change what is learned ({'; '.join(reasons)}): --allow batchnorm-split")
+        self.estimator.change(actions)
 
     def blocks(self, bytes_to_save: int) -> Action | None:
         """The cheapest blocks that save so many bytes (0: as many as can be saved)."""

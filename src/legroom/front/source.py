@@ -1,4 +1,4 @@
-"""Where lowered steps come from: a model in this process, or a script in a child process that has been stopped in its tracks."""
+"""Where lowered steps come from: what every source answers, and a script in a child process that has been stopped in its tracks."""
 
 import json
 import os
@@ -19,7 +19,9 @@ from legroom.engines.op.codec import work_from_json
 from legroom.engines.op.grappler import Device
 from legroom.engines.op.lower import OpStep
 from legroom.records import Lowered, Step, Tensor
-from legroom.records.plan import Action, Exactness, action_to_json
+from legroom.records.alternative import Alternative
+from legroom.records.plan import Action, Exactness, action_from_json, action_to_json
+from legroom.records.portrait import Portrait, portrait_from_json
 
 QUIET = {"TF_CPP_MIN_LOG_LEVEL": "3", "TF_ENABLE_ONEDNN_OPTS": "0"}  # TensorFlow greets, and its optimiser grumbles
 OWN_SETTINGS = {"CUDA_VISIBLE_DEVICES": "-1", "JAX_PLATFORMS": "cpu"}  # nothing of a real GPU is touched
@@ -48,89 +50,15 @@ class StepSource(Protocol):
 
     def change(self, actions: Sequence[Action]) -> tuple[Exactness, tuple[str, ...]]: ...
 
+    def possible(self) -> list[Action]: ...
+
     def segments(self, batch: int | None) -> list[dict[str, Any]]: ...
 
+    def portrait(self) -> Portrait | None: ...
 
-class LocalSource:
-    """A step of this process: `legroom.estimate(model, batch)`."""
+    def alternatives(self, holders: Sequence[str]) -> list[Alternative]: ...
 
-    def __init__(self, captured: Any, *, is_script: bool = False) -> None:
-        self.captured = captured
-        self.is_script = is_script
-        self.step: Step = captured.step
-        self.observed: Observed | None = None
-        self.actions: tuple[Action, ...] = ()
-        self.undo: Callable[[], None] | None = None
-        self.plain_prints: dict[int | None, str | None] = {}
-        self.plain = captured  # as it was before it was changed
-        self.tried: dict[Any, Any] = {}  # what was found out about a loop's own step
-
-    def fingerprint(self, batch: int | None) -> str | None:
-        from legroom.capture.fingerprint import fingerprint
-        from legroom.capture.keras_fit import KerasStep
-
-        captured = self.resized(batch)
-        if self.actions:  # known by the plain step's fingerprint, if that was asked for, and what was done to it
-            plain = self.plain_prints.get(batch)
-            return None if plain is None else f"{plain} {self.actions}"
-        known = fingerprint(captured) if isinstance(captured, KerasStep) else None
-        self.plain_prints[batch] = known
-        return known
-
-    def lower(self, batch: int | None, capability: Capability) -> Lowered:
-        from legroom.engines.xla.lower import lower
-
-        return lower(self.resized(batch), capability)
-
-    def work(self, batch: int | None, device: Device) -> OpStep:
-        from legroom.engines.op.lower import lower
-
-        return lower(self.resized(batch), device)
-
-    def observe(self) -> Observed:
-        from legroom.engines.host.observe import observe
-
-        if self.observed is None:
-            self.observed = observe(self.captured, is_script=self.is_script)
-        return self.observed
-
-    def change(self, actions: Sequence[Action]) -> tuple[Exactness, tuple[str, ...]]:
-        """Undo what was done to the model before, and do these."""
-        from legroom.capture.tf_step import FunctionStep
-        from legroom.changes.actions import perform
-
-        if self.undo is not None:
-            self.undo()
-        self.undo, self.actions, self.captured = None, (), self.plain
-        if isinstance(self.plain, FunctionStep):
-            from legroom.front.function_step import perform_on_step
-
-            self.captured, done = perform_on_step(self.plain, actions, self.tried)
-        else:
-            done = perform(self.model(), actions)
-        self.undo, self.actions = done.undo, tuple(actions)
-        return done.exactness, done.reasons
-
-    def segments(self, batch: int | None) -> list[dict[str, Any]]:
-        """What could be recomputed, in the order of execution: names, bytes and flops at that batch."""
-        from legroom.changes.segments import costs_of
-
-        return costs_of(self.model(), batch or self.step.batch or 1)
-
-    def model(self) -> Any:
-        """The model that can be changed; a custom loop's step has code of its own around it."""
-        from legroom.capture.tf_step import FunctionStep
-
-        if isinstance(self.plain, FunctionStep):
-            from legroom.front.function_step import model_of
-
-            return model_of(self.plain.function)
-        return self.plain.built().model
-
-    def resized(self, batch: int | None) -> Any:
-        if batch is None or batch == self.captured.step.batch:
-            return self.captured
-        return self.captured.at_batch(batch)
+    def imagine(self, alternative: Alternative) -> None: ...
 
 
 def step_to_json(step: Step) -> dict[str, Any]:
@@ -220,10 +148,26 @@ class ScriptSource:
     def change(self, actions: Sequence[Action]) -> tuple[Exactness, tuple[str, ...]]:
         wanted = [action_to_json(action) for action in actions]
         answer = self.ask({"do": "change", "batch": None, "actions": wanted})
+        self.step = step_from_json(answer["step"])
         return answer["exactness"], tuple(answer["reasons"])
+
+    def possible(self) -> list[Action]:
+        return [action_from_json(action) for action in self.ask({"do": "possible", "batch": None})["actions"]]
 
     def segments(self, batch: int | None) -> list[dict[str, Any]]:
         return self.ask({"do": "segments", "batch": batch})["segments"]  # type: ignore[no-any-return]
+
+    def portrait(self) -> Portrait | None:
+        found = self.ask({"do": "portrait", "batch": None})["portrait"]
+        return None if found is None else portrait_from_json(found)
+
+    def alternatives(self, holders: Sequence[str]) -> list[Alternative]:
+        found = self.ask({"do": "alternatives", "batch": None, "holders": list(holders)})["alternatives"]
+        return [Alternative(**{**one, "size": tuple(one["size"])}) for one in found]
+
+    def imagine(self, alternative: Alternative) -> None:
+        answer = self.ask({"do": "imagine", "batch": None, "alternative": asdict(alternative)})
+        self.step = step_from_json(answer["step"])
 
     def ask(self, request: dict[str, Any]) -> dict[str, Any]:
         batch = "" if request["batch"] is None else f" at batch {request['batch']}"

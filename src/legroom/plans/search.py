@@ -1,55 +1,42 @@
 """The cheapest set of actions that fits, found with few estimates. What an action does is somebody else's business: `ask`
 applies a set of them and estimates the step, exactly; here is decided what to ask.
 
-First as many micro-batches as it takes, then recomputed blocks, then both. The peak of k micro-batches is close to
-a + b/k, so the smallest k that fits is found by drawing that curve through what is known.
+First what costs next to nothing (`easy`), one on top of the other as long as each helps; then as many micro-batches as it takes,
+then recomputed blocks, then both; last, what was allowed though it changes what is learned.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from math import ceil
 
 from legroom.errors import LegroomError
-from legroom.records import Estimate
-from legroom.records.plan import EXACTNESS, Action, Exactness, Plan, Planning
+from legroom.plans.counts import next_count
+from legroom.plans.tried import Tried, pareto, slowness
+from legroom.records.plan import Action, Planning
+from legroom.units import format_bytes
 
 MOST_COUNTS = 5  # estimates for one series of micro-batches
 MOST_BLOCKS = 4  # and of recomputed blocks
-UNKNOWN_SLOWDOWN = 1.1
-
-
-@dataclass(frozen=True, slots=True)
-class Tried:
-    """A set of actions, done to the step and estimated."""
-
-    actions: tuple[Action, ...]
-    estimate: Estimate
-    slowdown: float | None = 1.0
-    exactness: Exactness = "exact"
-    reasons: tuple[str, ...] = ()
-
-    @property
-    def fits(self) -> bool:
-        return self.estimate.fits
-
-    def as_plan(self) -> Plan:
-        found = self.estimate
-        sizes = (found.peak_bytes, found.low_bytes, found.high_bytes)
-        return Plan(self.actions, *sizes, found.fits, self.slowdown, self.exactness, self.reasons)
-
+MOST_ESTIMATES = 14  # of exact plans, all together
+MOST_INEXACT = 6  # and of those that were allowed
+EASY_SLOWDOWN = 1.25  # what is dearer is not easy
+WORTH = 0.05  # of what is missing: an action that saves less is not worth it
 
 Ask = Callable[[tuple[Action, ...]], Tried]
 Blocks = Callable[[int], Action | None]  # the cheapest blocks to recompute that save so many bytes, None if none do
+Proposal = Callable[[Tried], Action | None]  # what to add to a set that was tried, None where it would not apply
 
 
 class Search:
     """Asks, remembers, and stops asking when it knows."""
 
-    def __init__(self, ask: Ask, blocks: Blocks, *, precision: Action | None = None) -> None:
-        """`precision` is what may be done though it is inexact."""
+    def __init__(
+        self, ask: Ask, blocks: Blocks, *, easy: Sequence[Proposal] = (), inexact: Sequence[Action] = ()
+    ) -> None:
+        """`easy` is exact and costs little, `inexact` may be done though it changes what is learned."""
         self.ask = ask
         self.blocks = blocks
-        self.precision = precision
+        self.easy = easy
+        self.inexact = inexact
+        self.left = MOST_ESTIMATES
         self.tried: dict[tuple[Action, ...], Tried] = {}
         self.refused: dict[str, None] = {}
 
@@ -57,11 +44,72 @@ class Search:
         plain = self.ask(())
         self.tried[()] = plain
         if not plain.fits:
-            self.change(plain)
-            lower = self.try_out((self.precision,)) if self.precision is not None else None
-            if lower is not None and not lower.fits:
-                self.change(lower)
+            base, others = self.add_easy(plain)
+            if not base.fits:
+                self.change(base)
+                self.without_easy(plain, base)
+            for other in others:
+                if not self.found:
+                    self.change(other)
+            self.left = MOST_INEXACT
+            self.add_inexact(base)
         return self.answer(plain)
+
+    @property
+    def found(self) -> bool:
+        return any(one.fits for one in self.tried.values())
+
+    def add_easy(self, plain: Tried) -> tuple[Tried, list[Tried]]:
+        """One after the other, until the step fits; what is dear or not quite exact is another way to start from."""
+        base, others = plain, []
+        for propose in self.easy:
+            action = propose(base)
+            found = self.try_out((*without(base, action), action)) if action is not None else None
+            if action is None or found is None or not self.is_worth(action, base, found):
+                continue
+            if slowness(found) > EASY_SLOWDOWN or found.exactness != "exact":
+                others.append(found)
+                continue
+            base = found
+            if base.fits:
+                self.leave_out(plain, base)
+                break
+        return base, others
+
+    def is_worth(self, action: Action, before: Tried, after: Tried) -> bool:
+        missing = before.estimate.high_bytes - before.estimate.usable_bytes
+        saved = before.estimate.high_bytes - after.estimate.high_bytes
+        if after.fits or saved >= WORTH * missing:
+            return True
+        what = f"it saves {format_bytes(max(0, saved))} of the {format_bytes(missing)} that are too much"
+        self.refused[f"{described(action)}: {what}"] = None
+        return False
+
+    def leave_out(self, plain: Tried, fitting: Tried) -> None:
+        """The last action alone, where it looks as if the others were not needed."""
+        before = self.tried.get(fitting.actions[:-1])
+        if before is None or before is plain:
+            return
+        saved = before.estimate.high_bytes - fitting.estimate.high_bytes
+        if plain.estimate.high_bytes - saved <= plain.estimate.usable_bytes:
+            self.try_out(fitting.actions[-1:])
+
+    def without_easy(self, plain: Tried, base: Tried) -> None:
+        """The best plan without what costs little, where it looks as if it fitted all the same: little is more than nothing."""
+        best = next(iter(pareto([one for one in self.tried.values() if one.fits])), None)
+        if best is None or not base.actions or best.actions[: len(base.actions)] != base.actions:
+            return
+        saved = plain.estimate.high_bytes - base.estimate.high_bytes
+        if best.estimate.high_bytes + saved <= plain.estimate.usable_bytes:
+            self.try_out(best.actions[len(base.actions) :])
+
+    def add_inexact(self, base: Tried) -> None:
+        """Each of them alone; where nothing fits yet, the one that saves most together with what is exact."""
+        start = base if not base.fits else self.tried[()]
+        found = [self.try_out((*start.actions, action)) for action in self.inexact]
+        helping = [one for one in found if one is not None]
+        if helping and not self.found:
+            self.change(min(helping, key=lambda one: one.estimate.high_bytes))
 
     def change(self, start: Tried) -> None:
         """Micro-batches, recomputed blocks, and where neither will do, micro-batches of recomputed blocks."""
@@ -115,6 +163,12 @@ class Search:
         """Ask once; what cannot be done, and what saves nothing, is refused."""
         if actions in self.tried:
             return self.tried[actions]
+        if self.left <= 0:
+            self.refused["the search: it has made all the estimates that it may; more combinations were not tried"] = (
+                None
+            )
+            return None
+        self.left -= 1
         try:
             found = self.ask(actions)
         except LegroomError as error:
@@ -144,72 +198,22 @@ class Search:
         )
 
 
-def next_count(known: dict[int, Tried], batch: int) -> int | None:
-    """The number of micro-batches to try next, or None when the fewest that fit are known, or nothing fits."""
-    too_few = max((count for count, found in known.items() if not found.fits), default=0)
-    enough = min((count for count, found in known.items() if found.fits and count > too_few), default=None)
-    if enough is not None and enough - too_few <= 1:
-        return None
-    guess = drawn(known)
-    if enough is None:
-        return None if too_few >= batch else even(min(batch, max(too_few + 1, guess or 2 * too_few)), batch)
-    between = [count for count in range(too_few + 1, enough) if even(count, batch) == count]
-    if not between:
-        return None
-    wanted = max(too_few + 1, guess) if guess else (too_few + enough) // 2
-    return min(between, key=lambda count: (abs(count - wanted), -count))
-
-
-def even(count: int, batch: int) -> int:
-    """The next count that cuts the batch into equal slices, if one is near: a smaller last slice is a second program to hold."""
-    return next((more for more in range(count, min(batch, 2 * count) + 1) if batch % more == 0), count)
-
-
-def drawn(known: dict[int, Tried]) -> int | None:
-    """Where a + b/k through the two points nearest to the limit meets it; with one point, what does not depend on the batch is a."""
-    usable = next(iter(known.values())).estimate.usable_bytes
-    near = sorted(known, key=lambda count: abs(known[count].estimate.high_bytes - usable))[:2]
-    if len(near) == 1:
-        estimate = known[near[0]].estimate
-        kept = sum(estimate.breakdown.get(name, 0) for name in ("weights", "optimizer", "gradients", "other", "data"))
-        a: float = kept + estimate.breakdown.get("weights", 0)  # and one sum of gradients
-        b: float = max(0, estimate.high_bytes - kept) * near[0]
-    else:
-        one, two = sorted(near)
-        high_one, high_two = (known[count].estimate.high_bytes for count in (one, two))
-        b = (high_one - high_two) / (1 / one - 1 / two)
-        a = high_one - b / one
-    return ceil(b / (usable - a)) if usable > a and b > 0 else None
-
-
-def pareto(found: Sequence[Tried]) -> list[Tried]:
-    """The ones worth having, best first: exact before equivalent, then the quickest, then the smallest."""
-
-    def rank(one: Tried) -> tuple[int, float, int, int]:
-        return EXACTNESS.index(one.exactness), slowness(one), len(one.actions), one.estimate.peak_bytes
-
-    ordered = sorted(found, key=rank)
-    return [one for i, one in enumerate(ordered) if not any(beats(other, one) for other in ordered[:i])]
-
-
-def slowness(one: Tried) -> float:
-    """For ranking: a plan whose time is not known comes after those that cost little."""
-    return UNKNOWN_SLOWDOWN if one.slowdown is None else one.slowdown
-
-
-def beats(one: Tried, other: Tried) -> bool:
-    """At least as exact, as quick and as small."""
-    return (
-        EXACTNESS.index(one.exactness) <= EXACTNESS.index(other.exactness)
-        and slowness(one) <= slowness(other)
-        and one.estimate.peak_bytes <= other.estimate.peak_bytes
-    )
+def without(base: Tried, action: Action) -> tuple[Action, ...]:
+    """What was done so far; another action of the same name takes the place of the first."""
+    return tuple(one for one in base.actions if one.name != action.name)
 
 
 def described(action: Action) -> str:
     """An action in a few words."""
+    words = {"dropout": "dropout without masks", "host_data": "arrays kept in RAM"}
     if action.name == "microbatch":
         return f"{action['count']} micro-batches"
     if action.name == "remat":
         return f"{len(action['blocks'])} blocks recomputed"
+    if action.name == "compile":
+        return f"jit_compile={action['jit_compile']}"
+    if action.name == "xla_memory":
+        return f"XLA held to {format_bytes(action['limit_bytes'])}"
+    if action.name in words:
+        return words[action.name]
     return " ".join([action.name, *(str(value) for _, value in action.settings)])

@@ -1,7 +1,10 @@
 """A Plan: what would be changed about a training so that it fits, what that costs, and whether what is learned stays the same."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
+
+from legroom.errors import InputError
+from legroom.records.portrait import Portrait
 
 Exactness = Literal["exact", "equivalent", "inexact"]
 EXACTNESS: tuple[Exactness, ...] = ("exact", "equivalent", "inexact")
@@ -15,7 +18,12 @@ class Action:
     settings: tuple[tuple[str, Any], ...] = ()
 
     def __getitem__(self, key: str) -> Any:
-        return dict(self.settings)[key]
+        known = dict(self.settings)
+        if key not in known:
+            raise InputError(
+                f"The action {self.name!r} does not say its {key!r}.", "Make the plan again: legroom plan."
+            )
+        return known[key]
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +31,7 @@ class Plan:
     """Actions with the peak that was estimated for all of them together. `slowdown` is 1.0 for the step as it is, None where it is not known.
 
     *exact*: the weights come out the same up to the order of additions; *equivalent*: the same in distribution; `reasons` say
-    why it is not exact.
+    why it is not exact. `made_for` is the model that it was made for, by which `legroom.apply` knows it.
     """
 
     actions: tuple[Action, ...]
@@ -34,6 +42,7 @@ class Plan:
     slowdown: float | None
     exactness: Exactness = "exact"
     reasons: tuple[str, ...] = ()
+    made_for: Portrait | None = field(default=None, compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +50,8 @@ class Planning:
     """The answer of `legroom plan`: the plans worth having, best first, the step as it is last if it does not fit.
 
     `chosen` is the place of the one to take, None where none fits; `refused` says what was not possible, and why.
+    `max_batch` is the largest batch that fits as it is, `max_batch_planned` the largest with the chosen plan's actions.
+    `advice` is about the model itself, whose layers Legroom leaves as they are.
     """
 
     gpu: str
@@ -50,13 +61,21 @@ class Planning:
     plans: tuple[Plan, ...]
     chosen: int | None
     max_batch: int | None = None
+    max_batch_planned: int | None = None
+    advice: tuple[str, ...] = ()
     refused: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     seconds: float = 0.0
+    made_for: Portrait | None = field(default=None, repr=False)
 
     @property
     def best(self) -> Plan | None:
         return None if self.chosen is None else self.plans[self.chosen]
+
+    def for_model(self, portrait: Portrait | None) -> "Planning":
+        """The same, with the model that all of it was made for."""
+        plans = tuple(replace(plan, made_for=portrait) for plan in self.plans)
+        return replace(self, unchanged=replace(self.unchanged, made_for=portrait), plans=plans, made_for=portrait)
 
 
 def worst(kinds: "list[Exactness] | tuple[Exactness, ...]") -> Exactness:

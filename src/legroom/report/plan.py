@@ -1,16 +1,14 @@
-"""A Planning for people and as JSON: the plans that fit, what each costs, and which one to take."""
-
-from typing import Any
+"""A Planning for people: the plans that fit, what each costs, and which one to take."""
 
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from legroom.records.plan import Action, Plan, Planning, action_from_json, action_to_json
-from legroom.report.view import SCHEMA
+from legroom.records.plan import Action, Plan, Planning
 from legroom.units import format_bytes
 
 SHOWN_NAMES = 3
+PLAIN_WORDS = {"dropout": "dropout masks drawn again", "host_data": "the data kept in RAM"}
 
 
 def planning_text(planning: Planning) -> RenderableType:
@@ -19,11 +17,19 @@ def planning_text(planning: Planning) -> RenderableType:
     best = planning.best
     if best is not None:
         parts += [Text(f"not exact: {reason}", style="yellow") for reason in best.reasons]
-    if planning.max_batch is not None:
-        parts.append(Text(f"\nThe largest batch that fits as it is: {planning.max_batch}."))
+    parts += largest_batches(planning)
+    parts += [Text(f"advice: {advice}") for advice in planning.advice]
     parts += [Text(f"not possible: {reason}", style="dim") for reason in planning.refused]
     parts += [Text(f"note: {note}", style="dim") for note in planning.notes]
     return Group(*parts)
+
+
+def largest_batches(planning: Planning) -> list[RenderableType]:
+    if planning.max_batch is None:
+        return []
+    text = f"\nThe largest batch that fits as it is: {planning.max_batch}"
+    best, planned = planning.best, planning.max_batch_planned
+    return [Text(text + (f"; with this plan: {planned}." if best and best.actions and planned else "."))]
 
 
 def verdict(planning: Planning) -> Text:
@@ -78,64 +84,12 @@ def action_text(action: Action) -> str:
         layers = [name for block in action["blocks"] for name in block]
         shown = ", ".join(layers[:SHOWN_NAMES]) + (", …" if len(layers) > SHOWN_NAMES else "")
         return f"{len(layers)} layers recomputed ({shown})"
-    return f"{action['policy']}" if action.name == "mixed_precision" else action.name
-
-
-def planning_view(planning: Planning) -> dict[str, Any]:
-    """The whole answer as plain data; `planning_from` reads it."""
-    return {
-        "schema": SCHEMA,
-        "gpu": planning.gpu,
-        "batch": planning.batch,
-        "usable_bytes": planning.usable_bytes,
-        "unchanged": plan_view(planning.unchanged),
-        "plans": [plan_view(plan) for plan in planning.plans],
-        "chosen": planning.chosen,
-        "max_batch": planning.max_batch,
-        "refused": list(planning.refused),
-        "notes": list(planning.notes),
-        "seconds": round(planning.seconds, 3),
-    }
-
-
-def plan_view(plan: Plan) -> dict[str, Any]:
-    return {
-        "actions": [action_to_json(action) for action in plan.actions],
-        "peak_bytes": plan.peak_bytes,
-        "low_bytes": plan.low_bytes,
-        "high_bytes": plan.high_bytes,
-        "fits": plan.fits,
-        "slowdown": plan.slowdown,
-        "exact": plan.exactness == "exact",
-        "exactness": plan.exactness,
-        "reasons": list(plan.reasons),
-    }
-
-
-def planning_from(view: dict[str, Any]) -> Planning:
-    """The answer from its JSON."""
-    return Planning(
-        gpu=view["gpu"],
-        batch=view["batch"],
-        usable_bytes=view["usable_bytes"],
-        unchanged=plan_from(view["unchanged"]),
-        plans=tuple(plan_from(plan) for plan in view["plans"]),
-        chosen=view["chosen"],
-        max_batch=view["max_batch"],
-        refused=tuple(view["refused"]),
-        notes=tuple(view["notes"]),
-        seconds=view["seconds"],
-    )
-
-
-def plan_from(view: dict[str, Any]) -> Plan:
-    return Plan(
-        actions=tuple(action_from_json(action) for action in view["actions"]),
-        peak_bytes=view["peak_bytes"],
-        low_bytes=view["low_bytes"],
-        high_bytes=view["high_bytes"],
-        fits=view["fits"],
-        slowdown=view["slowdown"],
-        exactness=view["exactness"],
-        reasons=tuple(view["reasons"]),
-    )
+    if action.name == "compile":
+        return "the step compiled by XLA" if action["jit_compile"] else "the step run op by op (jit_compile=False)"
+    if action.name == "xla_memory":
+        return f"XLA held to {format_bytes(action['limit_bytes'])} of temporaries (XLA_FLAGS={action['flag']})"
+    if action.name == "optimizer":
+        return f"the optimizer {action['name']}"
+    if action.name == "mixed_precision":
+        return str(action["policy"])
+    return PLAIN_WORDS.get(action.name, action.name)

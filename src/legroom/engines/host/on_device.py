@@ -5,6 +5,8 @@ GPU, whole, for as long as the training lasts; only int32 and strings stay on th
 buffers lie in the same allocator as the step. Keras on JAX sends batches only.
 """
 
+from dataclasses import replace
+
 from legroom.engines.host.assemble import data_holdings
 from legroom.engines.host.holdings import Holding, Machine
 from legroom.engines.host.sources import stages_of
@@ -39,6 +41,13 @@ def sent(data: Data) -> list[Holding]:
     if data.validation is not None and (data.validation.kind == "dataset" or validates_again(data)):
         found += sent(data.validation)
     return found
+
+
+def kept_in_ram(data: Data) -> Data:
+    """As `legroom.changes.host_data` leaves it: no array that `fit` was given goes to the device; tensors are where they are."""
+    arrays = tuple(facts if facts.kind == "tensor" else replace(facts, on_host=True) for facts in data.arrays)
+    validation = None if data.validation is None else kept_in_ram(data.validation)
+    return replace(data, arrays=arrays, validation=validation)
 
 
 def validates_again(data: Data) -> bool:

@@ -1,0 +1,126 @@
+"""`legroom.fit`: `model.fit` with the cheapest plan that makes it fit, for as long as it trains."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from itertools import islice
+from pathlib import Path
+from types import GeneratorType
+from typing import Any
+
+from rich.console import Console
+
+from legroom.changes.drawn import nothing_drawn
+from legroom.errors import DoesNotFit, InputError
+from legroom.front.applying import apply, load_plan, require_unplanned, undo
+from legroom.front.decorating import chosen_plan
+from legroom.front.estimating import Estimator
+from legroom.front.local_source import LocalSource
+from legroom.front.planning import Planner
+from legroom.front.target import Card, choose_card
+from legroom.records.plan import Plan, Planning
+from legroom.report.fit_line import given_line, planned_line, refusal_text
+
+WATCHED = "legroom_watched"  # on a `fit` that a watched script calls: see capture/hooks.py
+
+
+def fit(  # noqa: PLR0913
+    model: Any,
+    x: Any = None,
+    y: Any = None,
+    *,
+    gpu: str | None = None,
+    budget: str | int | None = None,
+    allow: Sequence[str] = (),
+    plan: Plan | Planning | str | Path | None = None,
+    **fit_arguments: Any,
+) -> Any:
+    """`model.fit(x, y, **fit_arguments)`, planned for this GPU (or for `gpu`, `budget`) where it would not fit as it is.
+
+    A `plan` that was made before, or the file that it was saved to, is taken as it is. One line says what is done, unless
+    verbose=0. The model is put back afterwards, whatever happens. Returns Keras' History; its `legroom_plan` is the Plan.
+    """
+    require_unplanned(model)
+    if plan is None and getattr(
+        getattr(model, "fit", None), WATCHED, False
+    ):  # by `legroom estimate`: its question is the step as it is
+        return model.fit(x, y, **fit_arguments)
+    seen, x = look_at(x)
+    arguments = {"x": seen, "y": y, **fit_arguments}
+    if plan is None:
+        card = require_memory(gpu, budget)
+        planning = plan_for(captured_fit(model, arguments), card, allow, arguments)
+        chosen, line = chosen_or_refused(planning), planned_line(planning)
+    else:
+        given = load_plan(plan) if isinstance(plan, str | Path) else plan
+        chosen, step = chosen_plan(given), captured_fit(model, arguments).built().step
+        line = given_line(chosen, given.batch if isinstance(given, Planning) else None, step.batch)
+    if fit_arguments.get("verbose") != 0:
+        Console(stderr=True, highlight=False, soft_wrap=True).print(line)
+    history = trained(model, chosen, {"x": x, "y": y, **fit_arguments})
+    history.legroom_plan = chosen
+    return history
+
+
+def trained(model: Any, chosen: Plan, arguments: dict[str, Any]) -> Any:
+    """Fit with the plan done, and take it back."""
+    if not chosen.actions:
+        return model.fit(**arguments)
+    apply(chosen, model)
+    try:
+        return model.fit(**arguments)
+    finally:
+        undo(model)
+
+
+def require_memory(gpu: str | None, budget: str | int | None) -> Card:
+    """The card to train on; without one, a CPU has as much as the user says."""
+    card = choose_card(gpu, budget)
+    if card.is_cpu and budget is None:
+        raise InputError(
+            "Legroom sees no GPU here, and was not told how much memory there is to fit into.",
+            'Pass gpu="t4" (`legroom gpus` lists them) or budget="8GiB".',
+        )
+    return card
+
+
+def captured_fit(model: Any, arguments: dict[str, Any]) -> Any:
+    from legroom.capture.keras_fit import capture_fit
+
+    return capture_fit(model, arguments, "fit", getattr(model, "_legroom_jit", None))
+
+
+def plan_for(captured: Any, card: Card, allow: Sequence[str], arguments: dict[str, Any]) -> Planning:
+    source = LocalSource(captured)
+    source.observed = observed_only(captured, arguments)
+    allowed = (allow,) if isinstance(allow, str) else allow
+    with nothing_drawn(), Estimator(source, card) as estimator:
+        return Planner(estimator, None, allowed).run(max_batch=False)
+
+
+def observed_only(captured: Any, arguments: dict[str, Any]) -> Any:
+    """The process with its data, of which no element is made: training is to see all of them, in their order."""
+    from legroom.engines.host.describe import describe
+    from legroom.engines.host.observe import observe
+
+    data = describe(**{**arguments, "may_sample": False})
+    return replace(observe(replace(captured, given=None)), data=data)
+
+
+def chosen_or_refused(planning: Planning) -> Plan:
+    if planning.best is None:
+        raise DoesNotFit(*refusal_text(planning))
+    return planning.best
+
+
+def look_at(x: Any) -> tuple[Any, Any]:
+    """Data to look at and data to train on: a generator gives each batch once, so its first one is put back."""
+    if not isinstance(x, GeneratorType):
+        return x, x
+    first = list(islice(x, 1))
+
+    def again() -> Iterator[Any]:
+        yield from first
+        first.clear()
+        yield from x
+
+    return iter(list(first)), again()
