@@ -17,11 +17,12 @@ import tempfile
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
+from pages import put
+
 HERE = pathlib.Path(__file__).resolve().parent
 ROWS = HERE / "data" / "gradients.jsonl"
-PAGE = HERE.parent / "docs" / "plan.md"
 MODELS = 40
-START, END = "<!-- gradients -->", "<!-- /gradients -->"
 
 FIRST = "eager:float64"  # the others ask it what is zero but for rounding
 RUNS = (
@@ -126,15 +127,6 @@ def rounded(rows: list[dict[str, Any]]) -> str:
     )
 
 
-def write_page(text: str) -> None:
-    page = PAGE.read_text()
-    head, _, rest = page.partition(START)
-    tail = rest.partition(END)[2]
-    if not tail:
-        raise RuntimeError(f"{PAGE} has no {START} … {END} to write between")
-    PAGE.write_text(f"{head}{START}\n{text}{END}{tail}")
-
-
 def saved_rows() -> list[dict[str, Any]]:
     return [json.loads(line) for line in ROWS.read_text().splitlines()] if ROWS.exists() else []
 
@@ -162,7 +154,7 @@ def main() -> None:
             print(f"{name}: {len(found)} comparisons, {len(bad)} wrong", *bad, sep="\n", flush=True)
     print(table(rows))
     if options.write:
-        write_page(table(rows))
+        put("plan.md", "gradients", table(rows))
 
 
 if __name__ == "__main__":

@@ -17,10 +17,12 @@ import subprocess
 import sys
 from typing import Any
 
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
+from pages import put
+
 HERE = pathlib.Path(__file__).resolve().parent
 PREDICTED = HERE / "data" / "largest_batches.json"
 MEASURED = HERE / "data" / "h200_largest_batches.jsonl"
-MARK = "<!-- largest batches -->"
 LIMIT_MIB = 8192
 MODELS = {
     **{"resnet50": 32, "unet": 16, "vit": 32, "gpt": 8, "bert": 64, "mobilenetv2": 64, "vgg16": 32},
@@ -29,7 +31,6 @@ MODELS = {
 
 
 def predict(name: str) -> None:
-    sys.path.insert(0, str(HERE))
     import zoo
 
     import legroom
@@ -67,7 +68,7 @@ def table() -> str:
         fits = {what: measured.get((name, batch), {}).get("fits") for what, batch in tried.items()}
         words = {True: "fits", False: "out of memory", None: "not run"}
         lines.append(
-            f"| {name} | {said} | {'yes' if fits['said'] else '**no**'} | {tried['next']}: {words[fits['next']]} | "
+            f"| {name} | {said} | {words[fits['said']]} | {tried['next']}: {words[fits['next']]} | "
             f"{tried['halved']} | {said / tried['halved']:.2f} |"
         )
     return "\n".join(lines) + "\n"
@@ -93,9 +94,7 @@ def main() -> None:
         found = table()
         print(found)
         if options.write:
-            page = HERE.parent / "docs" / "plan.md"
-            head, _, rest = page.read_text().partition(MARK)
-            page.write_text(f"{head}{MARK}\n{found}{rest[rest.find('## ') - 1 :] if '## ' in rest else ''}")
+            put("plan.md", "largest batches", found)
 
 
 if __name__ == "__main__":

@@ -14,9 +14,11 @@ import subprocess
 import sys
 from typing import Any
 
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
+from pages import put
+
 HERE = pathlib.Path(__file__).resolve().parent
 DATA = HERE / "data" / "h200_plan_times.jsonl"
-MARK = "<!-- times -->"
 MIB = 2**20
 
 
@@ -32,7 +34,6 @@ def read_rows() -> dict[str, dict[str, Any]]:
 
 def predict(case: str) -> None:
     """Estimates of one case, plain and with each action that was measured; prints a line for each."""
-    sys.path.insert(0, str(HERE))
     import zoo
 
     from legroom.front.estimating import Estimator, capture_here
@@ -113,13 +114,10 @@ def main() -> None:
     for case in options.cases or sorted(read_rows()):
         print(case, file=sys.stderr, flush=True)
         said += ask(case)
-        (pathlib.Path(os.environ["SAID"]).write_text(json.dumps(said)) if "SAID" in os.environ else None)
     found = table(said)
     print(found)
     if options.write:
-        page = HERE.parent / "docs" / "plan.md"
-        head, _, rest = page.read_text().partition(MARK)
-        page.write_text(f"{head}{MARK}\n{found}{rest[rest.find('## ') :] if '## ' in rest else ''}")
+        put("plan.md", "times", found)
 
 
 if __name__ == "__main__":

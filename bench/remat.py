@@ -15,14 +15,14 @@ import sys
 import time
 from random import Random
 
-HERE = pathlib.Path(__file__).resolve().parent
-MARK = "<!-- remat -->"
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
+from pages import put
+
 CASES = ("resnet50:64", "gpt:8", "vit:32")
 MIB = 2**20
 
 
 def measure(case: str) -> None:
-    sys.path.insert(0, str(HERE))
     import zoo
 
     from legroom.changes.segments import costs_of
@@ -95,9 +95,7 @@ def main() -> None:
     found = table()
     print(found)
     if options.write:
-        page = HERE.parent / "docs" / "plan.md"
-        head, _, rest = page.read_text().partition(MARK)
-        page.write_text(f"{head}{MARK}\n{found}\n{rest[rest.find('## ') :] if '## ' in rest else ''}")
+        put("plan.md", "remat", found)
 
 
 if __name__ == "__main__":
