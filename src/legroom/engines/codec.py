@@ -1,16 +1,21 @@
 """A Program as JSON and back: rows instead of objects, since there are tens of thousands of them."""
 
-from dataclasses import astuple
+from dataclasses import fields
+from operator import attrgetter
 from typing import Any
 
 from legroom.records import Allocation, Buffer, Instruction, Program
 
 
+def rows(records: Any, kind: Any) -> list[Any]:
+    return list(map(attrgetter(*(field.name for field in fields(kind))), records))
+
+
 def program_to_json(program: Program) -> dict[str, Any]:
     return {
-        "schedule": [astuple(instruction) for instruction in program.schedule],
-        "allocations": [astuple(allocation) for allocation in program.allocations],
-        "buffers": [astuple(buffer) for buffer in program.buffers],
+        "schedule": rows(program.schedule, Instruction),
+        "allocations": rows(program.allocations, Allocation),
+        "buffers": rows(program.buffers, Buffer),
         "total_bytes": program.total_bytes,
     }
 
