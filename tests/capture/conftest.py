@@ -8,6 +8,7 @@ import pytest
 from eager_scripts import SETUP, Run
 
 from legroom.capture import hooks
+from legroom.capture.own_work import Watchers
 from legroom.capture.script import Stop, StopScript
 
 
@@ -26,6 +27,7 @@ def run(tmp_path, monkeypatch):
         keras.utils.set_random_seed(1)
         for owner, name, original in originals:
             monkeypatch.setattr(owner, name, original)
+        monkeypatch.setattr(Watchers, "announce", [])
         path = tmp_path / str(len(list(tmp_path.iterdir()))) / "train.py"
         path.parent.mkdir()
         path.write_text(setup + textwrap.dedent(text))
