@@ -35,10 +35,13 @@ def make(count):
 for count in (0, 4):
     step, x, y = make(count), tf.random.normal((batch, 64, 64, 3)), tf.random.normal((batch, 10))
     step(x, y)
-    tf.config.experimental.reset_memory_stats("CPU:0")
-    before = tf.config.experimental.get_memory_info("CPU:0")["current"]
-    step(x, y)
-    print("FOUND", tf.config.experimental.get_memory_info("CPU:0")["peak"] - before)
+    peaks = []
+    for _ in range(5):  # threads take turns as they like
+        tf.config.experimental.reset_memory_stats("CPU:0")
+        before = tf.config.experimental.get_memory_info("CPU:0")["current"]
+        step(x, y)
+        peaks.append(tf.config.experimental.get_memory_info("CPU:0")["peak"] - before)
+    print("FOUND", sorted(peaks)[2])
 """
 
 
@@ -55,4 +58,4 @@ def test_four_slices_hold_less_than_half_of_the_activations(mode: str, batch: in
     assert len(found) == 2, done.stderr[-3000:]
     whole, sliced = found
     assert whole >= 8 * batch * 64 * 64 * 16 * 4
-    assert sliced <= 0.4 * whole
+    assert sliced < 0.5 * whole
