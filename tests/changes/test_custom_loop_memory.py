@@ -58,4 +58,4 @@ def test_four_slices_hold_less_than_half_of_the_activations(mode: str, batch: in
     assert len(found) == 2, done.stderr[-3000:]
     whole, sliced = found
     assert whole >= 8 * batch * 64 * 64 * 16 * 4
-    assert sliced < 0.5 * whole
+    assert sliced <= 0.4 * whole

@@ -57,5 +57,5 @@ def test_four_slices_hold_less_than_half_of_the_activations(mode: str) -> None:
 @pytest.mark.slow
 def test_a_rest_is_not_held_beside_the_other_slices() -> None:
     """On a busy machine threads run a slice in another order now and then, 67 MiB instead of 52; held beside, a rest makes it 93."""
-    even = peak_bytes(4, "graph", batch=64)
-    assert any(peak_bytes(4, "graph", batch=61) <= 1.1 * even for _ in range(3))
+    even, uneven = (sorted(peak_bytes(4, "graph", batch=batch) for _ in range(3))[1] for batch in (64, 61))
+    assert uneven <= 1.1 * even

@@ -95,8 +95,9 @@ def test_a_loss_is_the_same_by_any_of_its_names():
 
     plan = plan_of(make(), Action("microbatch", (("count", 2),)))
     for loss in (keras.losses.MeanSquaredError(), keras.losses.mean_squared_error, "mean_squared_error"):
-        model = make(loss=loss)
-        legroom.undo(legroom.apply(plan, model))
+        model = legroom.apply(plan, make(loss=loss))
+        assert "train_step" in vars(model)
+        legroom.undo(model)
 
 
 def test_a_subclassed_model_is_recognised_before_it_is_built():
