@@ -8,6 +8,7 @@ requests closes, the script is let go: it unwinds from its training call and end
 
 import atexit
 import ctypes
+import gc
 import json
 import os
 import signal
@@ -32,10 +33,14 @@ from legroom.records.rehearsal import rehearsal_to_json
 
 CLAIMED = "claimed"
 PR_SET_PDEATHSIG = 1
+PATIENCE = (
+    100_000  # new objects before Python looks for garbage: with its own 700, that is a fifth of importing TensorFlow
+)
 
 
 def main() -> None:
     end_with_parent()
+    gc.set_threshold(PATIENCE)
     handles = [int(argument) for argument in sys.argv[1:3]]
     for handle in handles:
         os.set_inheritable(handle, False)  # or what the script starts in the background would keep them open

@@ -47,6 +47,7 @@ class Executor(Ledger):
         self.fixed: dict[int, Held | None] = {}
         self.bound: dict[int, Held | None] = {}
         self.temporaries: dict[int, list[Held]] = {}
+        self.is_short = False  # some thread waits for room
 
     def place(self, made: Sequence[tuple[int, int]] | None = None) -> None:
         """Takes memory for what exists before the first step: variables in the order in which they were made (a variable and
@@ -63,7 +64,7 @@ class Executor(Ledger):
 
     def step(self) -> None:
         """Runs every node once."""
-        self.bound = {}
+        self.bound, self.is_short = {}, False
         for tensor in (*self.graph.arguments, *self.graph.constants):
             buffer = self.fixed[tensor]
             if buffer is not None:
@@ -86,13 +87,16 @@ class Executor(Ledger):
             ready = self.end(thread.running)
             thread.running = None
             self.hand_out(thread, ready)
-            for j, other in enumerate(pool):
-                if other.waiting is not None:
-                    self.start(pool, j, other.waiting[0], clock)
+            if self.is_short:
+                for j, other in enumerate(pool):
+                    if other.waiting is not None:
+                        self.start(pool, j, other.waiting[0], clock)
+                self.is_short = any(other.waiting is not None for other in pool)
             self.begin_next(pool, i, clock, idle)
             while idle and any(thread.tasks for thread in pool):
                 self.begin_next(pool, idle.pop(0), clock, idle)
-            self.require_progress(pool, clock)
+            if self.is_short:
+                self.require_progress(pool, clock)
         for tensor in self.graph.returned:
             self.drop(self.bound.get(tensor))
 
@@ -135,7 +139,7 @@ class Executor(Ledger):
         try:
             self.begin(node)
         except OutOfMemory as error:
-            thread.waiting = node, error
+            thread.waiting, self.is_short = (node, error), True
             return
         thread.running, thread.waiting = node, None
         seconds = self.plans[node].seconds

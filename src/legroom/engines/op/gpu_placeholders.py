@@ -20,6 +20,8 @@ MADE_BY_GRAPPLER = (
     "Const",
     "VarHandleOp",
     "Identity",
+    "DataFormatDimMap",
+    "DataFormatVecPermute",
 )
 _registered: set[str] = set()
 

@@ -13,6 +13,7 @@ from legroom.errors import MissingError
 
 HOST = "/job:localhost/replica:0/task:0/device:CPU:0"
 CPU_MEMORY_BYTES = 2**28  # what TensorFlow says of every CPU: above 80% of it, sums of three and more are rewritten
+FULL = 0.8  # of a device's memory: from there on the optimiser rewrites sums
 JUMPS = "_lower_using_switch_merge"  # on a loop that the runtime turns into jumps
 PARAMETER = "_legroom_parameter"  # on a node that stands for one: its place
 # Where a card is too small, Grappler may move tensors to the host and back.
@@ -59,8 +60,24 @@ def optimise(concrete: Any, device: Device, *, keep_loops: bool = True) -> Any:
         not concrete.graph.outputs
     ):  # then the runtime's optimiser does not know what is fetched, and leaves dependencies alone
         config.graph_options.rewrite_options.dependency_optimization = rewriter_config_pb2.RewriterConfig.OFF
+    if device.is_gpu and not meta.graph_def.library.function and surely_fits(concrete.graph, device.memory_bytes):
+        config.graph_options.rewrite_options.memory_optimization = rewriter_config_pb2.RewriterConfig.NO_MEM_OPT
     optimised = tf_optimizer.OptimizeGraph(config, meta, cluster=cluster(device), strip_default_attributes=False)
     return importable(optimised)
+
+
+def surely_fits(graph: Any, memory_bytes: int) -> bool:
+    """Whether every tensor of a graph without functions, and a transposed copy of each, would fit at once into what the optimiser
+    takes for full. Then it changes nothing for the sake of memory, and need not time the whole step to find that out.
+    """
+    total = 0
+    for operation in graph.get_operations():
+        for output in operation.outputs:
+            elements = output.shape.num_elements()
+            if elements is None:
+                return False
+            total += elements * max(1, output.dtype.size)
+    return 2 * total <= FULL * memory_bytes
 
 
 def meta_graph(concrete: Any, place: str, *, keep_loops: bool = True) -> Any:
@@ -108,8 +125,12 @@ def arrange(definition: Any, concrete: Any) -> None:
 
 
 def importable(definition: Any) -> Any:
-    """What `arrange` made of the parameters, undone; and ops that are only in a TensorFlow built for GPUs, as others like them."""
+    """What `arrange` made of the parameters, undone; and ops that are only in a TensorFlow built for GPUs, as others like them.
+
+    Without the device, which all of them share: to import each node under its own takes half of the import's time.
+    """
     for node in definition.node:
+        node.ClearField("device")
         node.op = SWAPS.get(node.op, node.op)
         if PARAMETER in node.attr:
             node.op = "Placeholder"
