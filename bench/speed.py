@@ -1,4 +1,4 @@
-"""Time and memory of an estimate, as a user meets them, into docs/speed.md. `make bench-speed` (about 10 min; `--op`: only what runs op by op).
+"""Time and memory of an estimate, as a user meets them, into docs/speed.md. `make bench-speed` (about 15 min; `--compiled`, `--op`, `--plan`: only that).
 
 Each case is a `legroom estimate` of a script in a process of its own with an empty cache, then once more with the answer
 kept; the RSS is that of the whole process tree, sampled.
@@ -25,6 +25,7 @@ model.fit(np.zeros(({batch}, 224, 224, 3), "float32"), np.zeros(({batch},), "int
 """
 CASES = [("ResNet50", 32, []), ("ResNet50", 128, []), ("ResNet50", 32, ["--max-batch"])]
 OP_CASES = [["--gpu", "a100-40gb"], ["--gpu", "t4"], []]  # a ResNet50 that runs op by op; the last on this CPU
+PLAN_CASE = ["--gpu", "a100-40gb", "--budget", "8GiB"]
 TRIES = 5
 IMPORT = {"tensorflow": "import tensorflow, keras", "jax": "import keras, jax"}
 
@@ -133,6 +134,25 @@ def op_table() -> str:
     return "\n".join(lines)
 
 
+def plan_table() -> str:
+    """A ResNet50 of batch 128 planned into 8 GiB, with an empty cache."""
+    lines = ["| step | in all | largest RSS | plan | largest batch as it is, planned |", "|---|---|---|---|---|"]
+    env = os.environ | {"KERAS_BACKEND": "tensorflow", "TF_CPP_MIN_LOG_LEVEL": "2", "CUDA_VISIBLE_DEVICES": "-1"}
+    for compiled in (False, True):
+        with tempfile.TemporaryDirectory() as folder:
+            script = pathlib.Path(folder) / "train.py"
+            script.write_text(SCRIPT.format(name="ResNet50", batch=128, compiled=compiled))
+            command = [sys.executable, "-m", "legroom", "plan", str(script), *PLAN_CASE, "--json"]
+            seconds, rss, text = run(command, env | {"LEGROOM_CACHE": folder})
+        found = json.loads(text)
+        names = " + ".join(action["name"] for action in found["plans"][found["chosen"]]["actions"])
+        largest = f"{found['max_batch']}, {found['max_batch_planned']}"
+        step = "compiled" if compiled else "op by op"
+        lines.append(f"| {step} | {seconds:.0f} s | {rss / 2**30:.2f} GiB | {names} | {largest} |")
+        print(lines[-1], flush=True)
+    return "\n".join(lines)
+
+
 def write(marker: str, table: str) -> None:
     """Puts a table after its marker, up to the next one."""
     page = ROOT / "docs" / "speed.md"
@@ -142,9 +162,11 @@ def write(marker: str, table: str) -> None:
 
 
 def main() -> None:
-    if "--op" not in sys.argv:
-        write("<!-- table -->", compiled_table())
-    write("<!-- op by op -->", op_table())
+    tables = {"--compiled": ("table", compiled_table), "--op": ("op by op", op_table), "--plan": ("plan", plan_table)}
+    chosen = [name for name in tables if name in sys.argv] or list(tables)
+    for name in chosen:
+        marker, table = tables[name]
+        write(f"<!-- {marker} -->", table())
 
 
 if __name__ == "__main__":

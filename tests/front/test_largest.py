@@ -1,8 +1,11 @@
 """The largest batches of a Planning, on a made-up card."""
 
 from dataclasses import replace
+from types import SimpleNamespace
 
-from legroom.front.largest import with_largest_batches
+import pytest
+
+from legroom.front.largest import Largest
 from legroom.records import Estimate
 from legroom.records.plan import Action, Plan, Planning
 
@@ -21,8 +24,19 @@ def made_up(batch, peak):
 class MadeUp:
     """Ten bytes for each example, or for every fourth with the actions done."""
 
-    def __init__(self):
-        self.actions, self.changes = (), []
+    def __init__(self, *, is_elsewhere=False):
+        self.actions, self.changes, self.others = (), [], []
+        self.source = SimpleNamespace(is_elsewhere=is_elsewhere)
+
+    def beside(self):
+        self.others.append(MadeUp())
+        return self.others[-1]
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *exception):
+        self.actions = None
 
     def change(self, actions):
         self.actions = actions
@@ -31,6 +45,12 @@ class MadeUp:
 
     def at(self, batch):
         return made_up(batch, 10 * batch // (4 if self.actions else 1))
+
+
+def with_largest_batches(found, estimator, known, say):
+    largest = Largest(estimator, say)
+    largest.start(known[()])
+    return largest.fill_in(found, known)
 
 
 def planning(chosen, plans):
@@ -48,7 +68,20 @@ def test_as_it_is_and_with_the_plan():
     assert 97 <= found.max_batch <= 100
     assert 388 <= found.max_batch_planned <= 400
     assert estimator.changes == [SLICED, ()]  # put back
-    assert said == ["looking for the largest batch as it is", "looking for the largest batch with the plan"]
+    assert said == ["looking for the largest batch with the plan", "looking for the largest batch as it is"]
+
+
+def test_a_step_of_another_process_is_asked_meanwhile():
+    estimator = MadeUp(is_elsewhere=True)
+    found = with_largest_batches(planning(0, (PLANNED,)), estimator, KNOWN, print)
+    assert (97 <= found.max_batch <= 100, 388 <= found.max_batch_planned <= 400) == (True, True)
+    assert len(estimator.others) == 1
+
+
+def test_what_goes_wrong_meanwhile_is_raised_where_it_is_waited_for(monkeypatch):
+    monkeypatch.setattr(MadeUp, "beside", lambda self: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        with_largest_batches(planning(0, (PLANNED,)), MadeUp(is_elsewhere=True), KNOWN, print)
 
 
 def test_without_a_plan_that_fits_there_is_no_second_one():

@@ -46,6 +46,25 @@ def test_on_a_straight_line_it_ends_next_to_the_limit(start, fixed, slope, room,
     assert any(found < batch <= ceiling(found) for batch in card.asked if batch not in fits)
 
 
+@given(
+    start=st.integers(1, 4096), fixed=st.integers(0, 10**9), slope=st.integers(1, 10**7), room=st.integers(10, 10**11),
+    hidden=st.integers(0, 10**8),
+)  # fmt: skip
+@settings(max_examples=400)
+def test_in_a_hurry_it_is_right_on_a_straight_line_all_the_same(start, fixed, slope, room, hidden):
+    card = Card(lambda batch: fixed + hidden + slope * batch, fixed + hidden + room, fixed)
+    found = find_max_batch(card.at, card.at(start), quick=True).max_batch
+    largest = room // slope
+    assert found <= largest < ceiling(found)
+    assert found == 0 or card.asked[found].fits
+
+
+def test_in_a_hurry_two_points_of_a_line_are_enough():
+    card = Card(lambda batch: 1000 + 10 * batch, 2000, 1000)
+    assert find_max_batch(card.at, card.at(200), quick=True).max_batch == 100
+    assert list(card.asked) == [200, 100]
+
+
 def test_it_says_zero_when_not_even_one_example_fits():
     assert Card(lambda batch: 10**9 + batch, 10**8).search(64) == 0
 
@@ -59,7 +78,7 @@ def test_a_dip_in_the_curve_does_not_make_it_claim_what_was_not_compiled():
 
 
 def test_ceiling_is_three_percent_or_one_example():
-    assert [ceiling(batch) for batch in (0, 1, 33, 34, 100, 1000)] == [1, 2, 34, 35, 103, 1030]
+    assert [ceiling(batch) for batch in (0, 1, 33, 34, 100, 1000)] == [1, 2, 34, 36, 104, 1031]
 
 
 @given(

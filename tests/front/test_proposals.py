@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from legroom.front.proposals import hold_xla, keep_arrays, precision_for
+from legroom.front.proposals import hold_xla, keep_arrays, precision_for, switch
 from legroom.front.target import Card, choose_card
 from legroom.gpus import find
 from legroom.plans.tried import Tried
@@ -38,7 +38,7 @@ def test_cards_without_tensor_cores_and_cpus_get_no_mixed_precision():
 
 
 def test_xla_is_told_to_make_do_with_what_would_fit():
-    action = hold_xla(card("rtx3060"), 1.0)(tried(8 * GIB, 6 * GIB))
+    action = hold_xla(card("rtx3060"), 1.0, switched=False)(tried(8 * GIB, 6 * GIB))
     room = find("rtx3060").memory_bytes * 80 // 100 - 2 * GIB
     assert action is not None
     assert action["limit_bytes"] <= 4 * GIB  # of temporaries, above 2 GiB of weights and slots
@@ -47,10 +47,19 @@ def test_xla_is_told_to_make_do_with_what_would_fit():
 
 
 def test_xla_is_not_told_what_it_does_by_itself_nor_what_cannot_be():
-    propose = hold_xla(card("rtx3060"), 1.0)
+    propose = hold_xla(card("rtx3060"), 1.0, switched=False)
     assert propose(tried(40 * GIB, 11 * GIB)) is None  # the card is full: it was compiled for that
     assert propose(tried(8 * GIB, GIB)) is None
     assert propose(tried(8 * GIB, 6 * GIB, engine="op")) is None
+
+
+def test_xla_is_told_before_a_step_is_no_longer_compiled_and_after_it_was_made_to_be():
+    base, switched = tried(8 * GIB, 6 * GIB), Action("compile", (("jit_compile", True),))
+    compiled = replace(base, actions=(switched,))
+    first, then = (hold_xla(card("rtx3060"), 1.0, switched=now) for now in (False, True))
+    assert [one is not None for one in (first(base), first(compiled), then(base), then(compiled))] == [1, 0, 0, 1]
+    held = replace(base, actions=(first(base),))
+    assert (switch(switched)(base), switch(switched)(held)) == (switched, None)
 
 
 def test_arrays_are_kept_in_ram_only_where_some_are_on_the_card():

@@ -30,9 +30,6 @@ class Compiled:
     def close(self) -> None:
         self.oracle.close()
 
-    def forget(self) -> None:
-        """The step has changed. Nothing is kept here: programs are known by what is in them."""
-
     def hold(self, percent: int | None) -> None:
         """Tell XLA to make do with so much of what it would take the card to have; None for what it does by itself."""
         self.oracle.options = OPTIONS if percent is None else (*OPTIONS, (LIMIT_PERCENT, percent))

@@ -11,6 +11,7 @@ from legroom.front.compiled import Compiled
 from legroom.front.hosting import at_batch, data_on, host_of
 from legroom.front.local_source import LocalSource
 from legroom.front.max_batch import find_max_batch
+from legroom.front.sharing import Shared, View
 from legroom.front.simulated import Simulated
 from legroom.front.source import Say, StepSource, be_silent
 from legroom.front.target import Card, choose_card, require_gpu
@@ -35,7 +36,7 @@ class Estimator:
         say: Say = be_silent,
         limit: float = LIMIT_SECONDS,
     ) -> None:
-        self.source = source
+        self.source = source if isinstance(source, View) else View(Shared(source))
         self.card = card
         self.engine = engine
         self.say = say
@@ -51,6 +52,12 @@ class Estimator:
     def __exit__(self, *exception: object) -> None:
         for engine in self.made.values():
             engine.close()
+
+    def beside(self) -> "Estimator":
+        """Another one for the same step as it was captured, which may be asked at the same time; silent, and to be closed."""
+        other = Estimator(self.source.beside(), self.card, self.engine, limit=self.limit)
+        other.observed = self.observe()
+        return other
 
     def engine_now(self) -> Compiled | Simulated:
         """The engine for how the step runs now, made once."""
@@ -80,8 +87,6 @@ class Estimator:
     def change(self, actions: tuple[Action, ...]) -> tuple[Exactness, tuple[str, ...]]:
         """Do these actions to the step, and undo those that were done before; how exact that is, and why not quite."""
         self.observe()
-        for engine in self.made.values():
-            engine.forget()
         found = self.source.change(actions)
         self.in_ram = any(action.name == "host_data" for action in actions)
         self.answers = self.engine_now()

@@ -19,6 +19,8 @@ from legroom.records.portrait import Portrait
 class LocalSource:
     """A step of this process: `legroom.estimate(model, batch)`."""
 
+    is_elsewhere = False
+
     def __init__(self, captured: Any, *, is_script: bool = False) -> None:
         self.captured = captured
         self.is_script = is_script

@@ -1,8 +1,8 @@
 """The largest batch that fits, found with few compilations.
 
 The peak is close to a straight line in the batch, but not always rising: XLA rematerialises when a card gets tight. So a
-batch counts as fitting only when it was compiled and fitted, and the search ends when one at most 3% larger (or by one
-example) was compiled and did not.
+batch counts as fitting only when it was compiled and fitted, and the search ends when what lies between it and one that was
+compiled and did not fit is at most 3% larger. Where there is less time, a line through two that were compiled may say that.
 """
 
 from collections.abc import Callable
@@ -16,8 +16,11 @@ MAX_COMPILATIONS = 6
 STEP = 1.03
 
 
-def find_max_batch(at: Callable[[int], Estimate], first: Estimate) -> Estimate:
-    """`first` with `max_batch` filled in; 0 when not even one example fits."""
+def find_max_batch(at: Callable[[int], Estimate], first: Estimate, *, quick: bool = False) -> Estimate:
+    """`first` with `max_batch` filled in; 0 when not even one example fits.
+
+    `quick`: that a larger one would not fit is taken from the line through two that were compiled.
+    """
     if first.batch is None:
         raise EngineError(
             "The batch size of this step is not known, so no other can be tried.",
@@ -25,14 +28,14 @@ def find_max_batch(at: Callable[[int], Estimate], first: Estimate) -> Estimate:
         )
     known: dict[int, Estimate] = {first.batch: first}
     for _ in range(MAX_COMPILATIONS):
-        batch = next_batch(known)
+        batch = next_batch(known, quick=quick)
         if batch is None:
             break
         try:
             known[batch] = at(batch)
         except LegroomError as error:
             return settle(first, known, f"the search for the largest batch ended at batch {batch}: {error.message}")
-    unsettled = next_batch(known) is not None
+    unsettled = next_batch(known, quick=quick) is not None
     return settle(
         first,
         known,
@@ -45,13 +48,15 @@ def settle(first: Estimate, known: dict[int, Estimate], note: str | None) -> Est
     return replace(first, max_batch=found, notes=first.notes + ((note,) if note else ()))
 
 
-def next_batch(known: dict[int, Estimate]) -> int | None:
+def next_batch(known: dict[int, Estimate], *, quick: bool = False) -> int | None:
     """The batch to compile next, or None when the answer is settled."""
     low = max((batch for batch, estimate in known.items() if estimate.fits), default=0)
     high = min((batch for batch in known if batch > low), default=None)
     if high is not None and high <= ceiling(low):
         return None
     guess = interpolate(known)
+    if quick and low and len(known) > 1 and guess is not None and guess < ceiling(low):
+        return None
     if high is None:
         return max(guess or 2 * low, ceiling(low))
     if guess is None:
@@ -62,8 +67,8 @@ def next_batch(known: dict[int, Estimate]) -> int | None:
 
 
 def ceiling(batch: int) -> int:
-    """The largest batch that counts as next to this one."""
-    return max(batch + 1, floor(batch * STEP))
+    """The largest batch that counts as next to this one: no other between them is more than 3% larger than this."""
+    return floor(batch * STEP) + 1
 
 
 def interpolate(known: dict[int, Estimate]) -> int | None:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from legroom.errors import InputError
 from legroom.front.advising import with_advice
 from legroom.front.estimating import Estimator
-from legroom.front.largest import with_largest_batches
+from legroom.front.largest import Largest
 from legroom.front.proposals import note_on, proposals_for
 from legroom.front.source import Say, be_silent
 from legroom.plans.cost import slowdown
@@ -33,10 +33,12 @@ class Planner:
         self.known: dict[tuple[Action, ...], Estimate] = {}  # what was asked so far
         self.chain: list[tuple[str, Cost]] | None = None
         self.no_blocks: tuple[str, ...] = ()  # why no blocks can be recomputed
+        self.largest: Largest | None = None
 
     def run(self, *, max_batch: bool, advice: bool = False) -> Planning:
         """Search, then put the step back as it was."""
         started = time.monotonic()
+        self.largest = Largest(self.estimator, self.say) if max_batch else None
         offered = proposals_for(self.estimator, self.allow)
         search = Search(self.ask, self.blocks, easy=offered.easy, inexact=offered.inexact)
         try:
@@ -45,8 +47,8 @@ class Planner:
             self.estimator.change(())
         refused, notes = (*found.refused, *offered.refused, *self.no_blocks), (*found.notes, *note_on(self.plain))
         found = replace(found, refused=refused, notes=notes).for_model(self.estimator.source.portrait())
-        if max_batch:
-            found = with_largest_batches(found, self.estimator, self.known, self.say)
+        if self.largest is not None:
+            found = self.largest.fill_in(found, self.known)
         if self.plain is not None and (advice or found.chosen is None):
             found = with_advice(found, self.estimator, self.plain, self.batch, self.say)
         return replace(found, seconds=time.monotonic() - started)
@@ -60,6 +62,8 @@ class Planner:
         found = self.known[actions] = self.estimator.at(self.batch)
         if self.plain is None:
             self.plain = found
+            if self.largest is not None:
+                self.largest.start(found)
         policy = next((action["policy"] for action in actions if action.name == "mixed_precision"), "float32")
         time_ratio = slowdown(found, self.plain, self.estimator.answers.card.gpu, policy) if actions else 1.0
         return Tried(actions, found, time_ratio, exactness, reasons)
@@ -71,7 +75,8 @@ class Planner:
         others = tuple(action for action in actions if action.name not in INEXACT)
         exactness, reasons = self.estimator.change(others)
         if exactness == "inexact":
-            raise InputError(f"it would change what is learned ({'; '.join(reasons)}): --allow batchnorm-split")
+            more = f" and {len(reasons) - 1} more" if len(reasons) > 1 else ""
+            raise InputError(f"it would change what is learned ({reasons[0]}{more}): --allow batchnorm-split")
         self.estimator.change(actions)
 
     def blocks(self, bytes_to_save: int) -> Action | None:

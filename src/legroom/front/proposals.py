@@ -33,8 +33,9 @@ def proposals_for(estimator: Estimator, allow: Sequence[str]) -> Proposals:
     offered = by_name(estimator.source.possible())
     may_switch = estimator.engine == "auto" and not estimator.card.is_cpu
     free: list[Proposal] = [] if estimator.card.is_cpu else [keep_arrays(action) for action in offered["host_data"]]
-    easy = [*offered["dropout"], *(offered["compile"] if may_switch else ())]
-    held = [] if estimator.card.is_cpu else [hold_xla(estimator.card, share) for share in SHARES]
+    switches = [switch(action) for action in offered["compile"]] if may_switch else []
+    shares = () if estimator.card.is_cpu else SHARES
+    held, held_then = ([hold_xla(estimator.card, share, switched=now) for share in shares] for now in (False, True))
     inexact = [*offered["optimizer"]] if "optimizer" in allow else []
     refused = []
     if "mixed-precision" in allow:
@@ -43,7 +44,8 @@ def proposals_for(estimator: Estimator, allow: Sequence[str]) -> Proposals:
             inexact.insert(0, precision)
         else:
             refused.append(f"mixed_precision: {precision}")
-    return Proposals((*free, *(always(action) for action in easy), *held), tuple(inexact), tuple(refused))
+    masks = [always(action) for action in offered["dropout"]]
+    return Proposals((*free, *masks, *held, *switches, *held_then), tuple(inexact), tuple(refused))
 
 
 def by_name(actions: Sequence[Action]) -> dict[str, list[Action]]:
@@ -53,6 +55,15 @@ def by_name(actions: Sequence[Action]) -> dict[str, list[Action]]:
 def always(action: Action) -> Proposal:
     def propose(base: Tried) -> Action:
         return action
+
+    return propose
+
+
+def switch(action: Action) -> Proposal:
+    """Compiled or not: XLA's own recomputation comes first, and is given up for nothing else."""
+
+    def propose(base: Tried) -> Action | None:
+        return None if any(done.name == "xla_memory" for done in base.actions) else action
 
     return propose
 
@@ -73,12 +84,15 @@ def keep_arrays(action: Action) -> Proposal:
     return propose
 
 
-def hold_xla(card: Card, share: float) -> Proposal:
-    """XLA told of so little memory that it recomputes as much as is missing. Where the card's size alone makes it do so, it was compiled so."""
+def hold_xla(card: Card, share: float, *, switched: bool) -> Proposal:
+    """XLA told of so little memory that it recomputes as much as is missing. Where the card's size alone makes it do so, it was compiled so.
+
+    `switched`: for a step that was not compiled by itself.
+    """
 
     def propose(base: Tried) -> Action | None:
         found = base.estimate
-        if found.engine != "xla":
+        if found.engine != "xla" or switched != any(action.name == "compile" for action in base.actions):
             return None
         fixed = sum(found.breakdown.get(name, 0) for name in ("weights", "optimizer", "inputs"))
         room = card.gpu.memory_bytes * XLA_SHARE // 100 - fixed

@@ -76,14 +76,9 @@ class Simulated:
         self.source = source
         self.card = card
         self.say = say
-        self.kept: dict[int | None, OpStep] = {}
-
-    def forget(self) -> None:
-        """The step has changed."""
-        self.kept = {}
 
     def close(self) -> None:
-        self.kept.clear()
+        """Nothing is held here."""
 
     def at(self, batch: int | None, beside_bytes: int = 0) -> Estimate:
         """The estimate at that batch size, where so many bytes of the pool are taken by others."""
@@ -129,10 +124,8 @@ class Simulated:
         return Answer(lowered.step, outcome, shortage, *sizes, notes_of(work))
 
     def lowered_at(self, batch: int | None) -> OpStep:
-        if batch not in self.kept:
-            self.say(f"tracing the step at batch {batch}")
-            self.kept = {batch: self.source.work(batch, self.device())}
-        return self.kept[batch]
+        self.say(f"tracing the step at batch {batch}")
+        return self.source.work(batch, self.device())
 
     def device(self) -> Device:
         if self.card.is_cpu:

@@ -40,6 +40,9 @@ class StepSource(Protocol):
 
     step: Step
 
+    @property
+    def is_elsewhere(self) -> bool: ...  # in another process, so that this one can do something else meanwhile
+
     def fingerprint(self, batch: int | None) -> str | None: ...
 
     def lower(self, batch: int | None, capability: Capability) -> Lowered: ...
@@ -84,6 +87,8 @@ class ScriptSource:
     `environment` is set for the child on top of this process's own; `log` takes its stderr.
     """
 
+    is_elsewhere = True
+
     def __init__(
         self,
         target: str,
@@ -112,6 +117,7 @@ class ScriptSource:
         os.close(to_child)
         os.close(from_child)
         self.doing = "before it could be captured"
+        self.is_asked = False
         self.answers_file = os.fdopen(self.answers)
         self.requests_file = os.fdopen(self.requests, "w")
         try:
@@ -178,7 +184,9 @@ class ScriptSource:
         return self.receive()
 
     def receive(self) -> dict[str, Any]:
+        self.is_asked = True
         line = self.answers_file.readline()
+        self.is_asked = False
         if not line:
             raise self.ended(self.process.wait())
         answer: dict[str, Any] = json.loads(line)
@@ -199,6 +207,9 @@ class ScriptSource:
 
     def close(self, patience: float = 20.0) -> None:
         """Let the script unwind (its `finally` blocks run); end it, and whatever it has started, if it does not."""
+        if self.is_asked:  # by another thread, which would hold the pipe as long as the script's process lives
+            with suppress(ProcessLookupError, PermissionError):
+                os.killpg(self.process.pid, signal.SIGKILL)
         for file in (self.requests_file, self.answers_file):
             with suppress(OSError):
                 file.close()
