@@ -3,7 +3,7 @@
     python bench/device/largest_batch.py WANTED.json --out FILE
 
 WANTED is what `bench/largest_batch.py --ask` prints, its "wanted" a list of [model, batch, limit in MiB]; each runs three steps in a
-process of its own. A line for each: whether it ran out of memory.
+process of its own. A line for each: whether it ran out of memory. With --logs FOLDER, what the allocator wrote then.
 """
 
 import argparse
@@ -38,11 +38,14 @@ def measure(name: str, batch: int, limit: int) -> None:
     print("ROW " + json.dumps({"fits": True, "peak": tf.config.experimental.get_memory_info("GPU:0")["peak"]}))
 
 
-def run(name: str, batch: int, limit: int) -> dict[str, object]:
-    env = os.environ | {"KERAS_BACKEND": "tensorflow", "TF_CPP_MIN_LOG_LEVEL": "3"}
+def run(name: str, batch: int, limit: int, logs: str | None = None) -> dict[str, object]:
+    env = os.environ | {"KERAS_BACKEND": "tensorflow", "TF_CPP_MIN_LOG_LEVEL": "0" if logs else "3"}
     command = [sys.executable, __file__, "--measure", name, str(batch), str(limit)]
     done = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
     rows = [line[4:] for line in done.stdout.splitlines() if line.startswith("ROW ")]
+    if logs and (not rows or '"fits": false' in rows[0]):
+        pathlib.Path(logs).mkdir(parents=True, exist_ok=True)
+        (pathlib.Path(logs) / f"{name}-{batch}.log").write_text(done.stderr[-400_000:])
     found = json.loads(rows[0]) if rows else {"error": done.stderr[-500:]}
     return {"model": name, "batch": batch, "limit": limit} | found
 
@@ -52,6 +55,7 @@ def main() -> None:
     parser.add_argument("wanted", nargs="?")
     parser.add_argument("--out")
     parser.add_argument("--jobs", type=int, default=8)
+    parser.add_argument("--logs")
     parser.add_argument("--measure", nargs=3)
     options = parser.parse_args()
     if options.measure:
@@ -59,7 +63,7 @@ def main() -> None:
         return
     wanted = json.loads(pathlib.Path(options.wanted).read_text())["wanted"]
     with concurrent.futures.ThreadPoolExecutor(options.jobs) as pool, pathlib.Path(options.out).open("w") as rows:
-        for row in concurrent.futures.as_completed([pool.submit(run, *one) for one in wanted]):
+        for row in concurrent.futures.as_completed([pool.submit(run, *one, options.logs) for one in wanted]):
             rows.write(json.dumps(row.result()) + "\n")
             rows.flush()
 

@@ -1,12 +1,14 @@
 """Bounds, on made-up programs: they hold the peak, and are never too wide to be of use."""
 
+from dataclasses import replace
+
 from hypothesis import given
 from hypothesis import strategies as st
 
-from legroom.engines.xla.bounds import bounds_of
+from legroom.engines.xla.bounds import bounds_of, left_by_tuning
 from legroom.engines.xla.releases import Release
 from legroom.gpus import find
-from legroom.records import Allocation, Instruction, Program, Step, Tensor
+from legroom.records import Allocation, Estimate, Instruction, Program, Step, Tensor
 from legroom.units import MIB
 
 
@@ -42,3 +44,20 @@ def test_convolutions_before_ampere_are_less_certain():
         for card in ("t4", "a10")
     )
     assert old.high_bytes > new.high_bytes
+
+
+def test_what_tuning_leaves_behind_counts_where_an_algorithm_could_want_more_than_there_is():
+    step, program = made_up("tensorflow", 10**9, 0, "__cudnn$convForward")
+    tuned = replace(program, tuned_bytes=10**8)
+    assert left_by_tuning(step, tuned, 10**9) == 3 * 10**8
+    assert left_by_tuning(step, tuned, 20 * 10**8) is None
+    assert left_by_tuning(step, program, 10**9) is None
+
+
+def test_a_step_fits_when_its_first_one_does():
+    plain = Estimate(
+        engine="xla", engine_version="", framework="jax", framework_version="", execution="xla", gpu="", batch=1,
+        peak_bytes=90, low_bytes=80, high_bytes=95, program_bytes=90, resident_bytes=0, usable_bytes=100, breakdown={}, layers=(),
+    )  # fmt: skip
+    assert [replace(plain, first_step_peak_bytes=first).fits for first in (None, 100, 101)] == [True, True, False]
+    assert replace(plain, first_step_peak_bytes=120).need_bytes == 120

@@ -12,6 +12,7 @@ from legroom.engines.xla.convolutions import (
     TILE_BYTES,
     read_convolution,
     read_questions,
+    tuned_bytes,
     workspace_bytes,
     write_results,
 )
@@ -120,3 +121,11 @@ def test_nearly_all_workspaces_measured_with_tensor_cores_are_met():
     near = [abs(guess - real) <= max(20 * MIB, 0.15 * real) for guess, real in said]
     assert len(near) > 1000
     assert sum(near) >= 0.98 * len(near)
+
+
+@pytest.mark.parametrize(
+    ("text", "size"),
+    [(call(), 32 * 28 * 28 * 128 * 4), (call(kernel="1x1"), 0), (call(extra=" stride=2x2"), 0)],
+)
+def test_only_convolutions_that_can_be_transformed_are_tried_with_large_workspaces(text, size):
+    assert tuned_bytes(read_questions(LOG.format(hlo=text))) == size

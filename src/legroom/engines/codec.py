@@ -17,6 +17,7 @@ def program_to_json(program: Program) -> dict[str, Any]:
         "allocations": rows(program.allocations, Allocation),
         "buffers": rows(program.buffers, Buffer),
         "total_bytes": program.total_bytes,
+        "tuned_bytes": program.tuned_bytes,
     }
 
 
@@ -26,4 +27,5 @@ def program_from_json(kept: dict[str, Any]) -> Program:
         allocations=tuple(Allocation(*row) for row in kept["allocations"]),
         buffers=tuple(Buffer(*row) for row in kept["buffers"]),
         total_bytes=kept["total_bytes"],
+        tuned_bytes=kept["tuned_bytes"],
     )

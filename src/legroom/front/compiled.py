@@ -4,7 +4,7 @@ import time
 from dataclasses import replace
 
 from legroom.engines import cache
-from legroom.engines.xla.bounds import bounds_of
+from legroom.engines.xla.bounds import bounds_of, left_by_tuning
 from legroom.engines.xla.client import LIMIT_PERCENT, LIMIT_SECONDS, OPTIONS, Oracle, read_program_kept
 from legroom.engines.xla.environment import require_system
 from legroom.engines.xla.releases import release_for
@@ -50,7 +50,9 @@ class Compiled:
             )
         bounds = bounds_of(step, program, self.release, self.card.gpu)
         estimate = assemble(step, program, target, bounds, seconds=time.monotonic() - started, notes=notes)
-        return replace(estimate, from_cache=cached)
+        left = left_by_tuning(step, program, target.usable_bytes)
+        first = None if left is None else estimate.peak_bytes + left
+        return replace(estimate, from_cache=cached, first_step_peak_bytes=first)
 
     def program_at(self, batch: int | None) -> tuple[Step, Program, bool]:
         known = self.source.fingerprint(batch)

@@ -77,17 +77,17 @@ def interpolate(known: dict[int, Estimate]) -> int | None:
     None when the two do not rise, as XLA's rematerialisation makes it happen: nothing can be drawn from them.
     """
     limit = next(iter(known.values())).usable_bytes
-    near = sorted(known, key=lambda batch: abs(known[batch].high_bytes - limit))[:2]
+    near = sorted(known, key=lambda batch: abs(known[batch].need_bytes - limit))[:2]
     if len(near) == 1:
         batch = near[0]
         fixed = fixed_bytes(known[batch])
-        slope = (known[batch].high_bytes - fixed) / batch
+        slope = (known[batch].need_bytes - fixed) / batch
         return max(1, floor((limit - fixed) / slope)) if slope > 0 else None
     one, two = sorted(near)
-    rise = known[two].high_bytes - known[one].high_bytes
+    rise = known[two].need_bytes - known[one].need_bytes
     if rise <= 0:
         return None
-    return max(1, floor(one + (limit - known[one].high_bytes) * (two - one) / rise))
+    return max(1, floor(one + (limit - known[one].need_bytes) * (two - one) / rise))
 
 
 def fixed_bytes(estimate: Estimate) -> int:

@@ -96,7 +96,7 @@ def hold_xla(card: Card, share: float, *, switched: bool) -> Proposal:
             return None
         fixed = sum(found.breakdown.get(name, 0) for name in ("weights", "optimizer", "inputs"))
         room = card.gpu.memory_bytes * XLA_SHARE // 100 - fixed
-        wanted = int((found.program_bytes - fixed - (found.high_bytes - found.usable_bytes)) * share)  # what would fit
+        wanted = int((found.program_bytes - fixed - (found.need_bytes - found.usable_bytes)) * share)  # what would fit
         percent = wanted * 100 // room if room > 0 else 0
         if not 0 < percent < XLA_PERCENT:
             return None

@@ -20,7 +20,7 @@ from legroom.errors import MissingError
 from legroom.front.source import Say, StepSource, be_silent, step_from_json, step_to_json
 from legroom.front.target import Card
 from legroom.memory.estimate import Target, assemble
-from legroom.records import Estimate, Failure, Step
+from legroom.records import Estimate, Failure, Program, Step
 
 VERSION = "TensorFlow 2.21's executor and BFC allocator"
 UNLIMITED_BYTES = 2**46
@@ -44,7 +44,7 @@ class Answer:
         return {**asdict(replace(self, outcome=NO_OUTCOME)), "step": step_to_json(self.step), "outcome": outcome}
 
 
-NOTHING = program_from_json({"schedule": [], "allocations": [], "buffers": [], "total_bytes": 0})
+NOTHING = Program((), (), (), 0)
 NO_OUTCOME = Outcome(NOTHING, (), 0)
 
 

@@ -30,6 +30,7 @@ def with_data(estimate: Estimate, data: Sequence[DeviceData]) -> Estimate:
     layers[UNOWNED] = layers.get(UNOWNED, 0) + size
     ranked = sorted(((name, held) for name, held in layers.items() if held), key=lambda item: (-item[1], item[0]))
     peak = estimate.peak_bytes + size
+    first = estimate.first_step_peak_bytes
     return replace(
         estimate,
         peak_bytes=peak,
@@ -38,6 +39,7 @@ def with_data(estimate: Estimate, data: Sequence[DeviceData]) -> Estimate:
         breakdown={**estimate.breakdown, "data": size},
         layers=tuple(LayerShare(name, held) for name, held in ranked),
         curve=tuple(replace(point, held_bytes=point.held_bytes + size) for point in estimate.curve),
+        first_step_peak_bytes=None if first is None else first + size,
         reserved_bytes=None if estimate.reserved_bytes is None else estimate.reserved_bytes + size,
         notes=estimate.notes + tuple(note(item) for item in data if item.size_bytes > WORTH_A_WORD * peak),
     )

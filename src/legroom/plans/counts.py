@@ -30,15 +30,15 @@ def even(count: int, batch: int) -> int:
 def drawn(known: dict[int, Tried]) -> int | None:
     """Where a + b/k through the two points nearest to the limit meets it; with one point, what does not depend on the batch is a."""
     usable = next(iter(known.values())).estimate.usable_bytes
-    near = sorted(known, key=lambda count: abs(known[count].estimate.high_bytes - usable))[:2]
+    near = sorted(known, key=lambda count: abs(known[count].estimate.need_bytes - usable))[:2]
     if len(near) == 1:
         estimate = known[near[0]].estimate
         kept = sum(estimate.breakdown.get(name, 0) for name in ("weights", "optimizer", "gradients", "other", "data"))
         a: float = kept + estimate.breakdown.get("weights", 0)  # and one sum of gradients
-        b: float = max(0, estimate.high_bytes - kept) * near[0]
+        b: float = max(0, estimate.need_bytes - kept) * near[0]
     else:
         one, two = sorted(near)
-        high_one, high_two = (known[count].estimate.high_bytes for count in (one, two))
+        high_one, high_two = (known[count].estimate.need_bytes for count in (one, two))
         b = (high_one - high_two) / (1 / one - 1 / two)
         a = high_one - b / one
     return ceil(b / (usable - a)) if usable > a and b > 0 else None

@@ -77,8 +77,8 @@ class Search:
         return base, others
 
     def is_worth(self, action: Action, before: Tried, after: Tried) -> bool:
-        missing = before.estimate.high_bytes - before.estimate.usable_bytes
-        saved = before.estimate.high_bytes - after.estimate.high_bytes
+        missing = before.estimate.need_bytes - before.estimate.usable_bytes
+        saved = before.estimate.need_bytes - after.estimate.need_bytes
         if after.fits or saved >= WORTH * missing:
             return True
         what = f"it saves {format_bytes(max(0, saved))} of the {format_bytes(missing)} that are too much"
@@ -90,8 +90,8 @@ class Search:
         before = self.tried.get(fitting.actions[:-1])
         if before is None or before is plain:
             return
-        saved = before.estimate.high_bytes - fitting.estimate.high_bytes
-        if plain.estimate.high_bytes - saved <= plain.estimate.usable_bytes:
+        saved = before.estimate.need_bytes - fitting.estimate.need_bytes
+        if plain.estimate.need_bytes - saved <= plain.estimate.usable_bytes:
             self.try_out(fitting.actions[-1:])
 
     def without_easy(self, plain: Tried, base: Tried) -> None:
@@ -99,8 +99,8 @@ class Search:
         best = next(iter(pareto([one for one in self.tried.values() if one.fits])), None)
         if best is None or not base.actions or best.actions[: len(base.actions)] != base.actions:
             return
-        saved = plain.estimate.high_bytes - base.estimate.high_bytes
-        if best.estimate.high_bytes + saved <= plain.estimate.usable_bytes:
+        saved = plain.estimate.need_bytes - base.estimate.need_bytes
+        if best.estimate.need_bytes + saved <= plain.estimate.usable_bytes:
             self.try_out(best.actions[len(base.actions) :])
 
     def add_inexact(self, base: Tried) -> None:
@@ -109,7 +109,7 @@ class Search:
         found = [self.try_out((*start.actions, action)) for action in self.inexact]
         helping = [one for one in found if one is not None]
         if helping and not self.found:
-            self.change(min(helping, key=lambda one: one.estimate.high_bytes))
+            self.change(min(helping, key=lambda one: one.estimate.need_bytes))
 
     def change(self, start: Tried) -> None:
         """Micro-batches, recomputed blocks, and where neither will do, micro-batches of recomputed blocks."""
@@ -141,7 +141,7 @@ class Search:
 
     def cheapest_blocks(self, start: Tried) -> Tried | None:
         """The cheapest blocks that fit; where none do, those that save most."""
-        need = start.estimate.high_bytes - start.estimate.usable_bytes
+        need = start.estimate.need_bytes - start.estimate.usable_bytes
         best: Tried | None = None
         for _ in range(MOST_BLOCKS):
             action = self.blocks(max(1, need))
@@ -152,11 +152,11 @@ class Search:
             found = self.try_out((*start.actions, action))
             if found is None or (best is not None and found.actions == best.actions):
                 break
-            if best is None or found.fits or found.estimate.high_bytes < best.estimate.high_bytes:
+            if best is None or found.fits or found.estimate.need_bytes < best.estimate.need_bytes:
                 best = found
             if found.fits:
                 break
-            need += max(found.estimate.high_bytes - found.estimate.usable_bytes, need // 10)
+            need += max(found.estimate.need_bytes - found.estimate.usable_bytes, need // 10)
         return best
 
     def try_out(self, actions: tuple[Action, ...]) -> Tried | None:
@@ -183,7 +183,7 @@ class Search:
 
     def answer(self, plain: Tried) -> Planning:
         fitting = [found for found in self.tried.values() if found.fits]
-        plans = pareto(fitting) if fitting else sorted(self.tried.values(), key=lambda one: one.estimate.high_bytes)[:3]
+        plans = pareto(fitting) if fitting else sorted(self.tried.values(), key=lambda one: one.estimate.need_bytes)[:3]
         estimate = plain.estimate
         return Planning(
             gpu=estimate.gpu,

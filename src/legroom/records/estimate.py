@@ -32,6 +32,7 @@ class Estimate:
     """The answer of `legroom estimate`. `breakdown` (category → bytes) sums to `peak_bytes`, exactly; so do `layers`.
 
     `reserved_bytes` and `out_of_memory` are the simulated allocator's: what it took from the device, and what it had no room for.
+    `first_step_peak_bytes` is what the first step may take where trying algorithms could leave something behind; None: no more.
     """
 
     engine: str
@@ -67,5 +68,10 @@ class Estimate:
         return self.gpu == CPU
 
     @property
+    def need_bytes(self) -> int:
+        """What must be there for every step, the first included."""
+        return max(self.high_bytes, self.first_step_peak_bytes or 0)
+
+    @property
     def fits(self) -> bool:
-        return self.high_bytes <= self.usable_bytes and self.out_of_memory is None
+        return self.need_bytes <= self.usable_bytes and self.out_of_memory is None

@@ -45,12 +45,16 @@ class Allocation:
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """A compiled step. `total_bytes` is the compiler's own sum of its allocations: arguments + temporaries + outputs − aliases."""
+    """A compiled step. `total_bytes` is the compiler's own sum of its allocations: arguments + temporaries + outputs − aliases.
+
+    `tuned_bytes` is the largest array of a convolution for which algorithms are tried that want many times as much.
+    """
 
     schedule: tuple[Instruction, ...]
     allocations: tuple[Allocation, ...]
     buffers: tuple[Buffer, ...]
     total_bytes: int
+    tuned_bytes: int = 0
 
     @property
     def flops(self) -> int:

@@ -43,7 +43,15 @@ def estimate_text(estimate: Estimate) -> RenderableType:
     ]
     if estimate.out_of_memory is not None:
         parts.append(shortage_text(estimate.out_of_memory))
-    if estimate.first_step_peak_bytes is None and not estimate.on_cpu:
+    if estimate.first_step_peak_bytes is not None:
+        size = format_bytes(estimate.first_step_peak_bytes)
+        parts.append(
+            Text(
+                f"The first step may take up to {size}: convolutions' algorithms are tried, and leave arrays behind.",
+                style="dim",
+            )
+        )
+    elif not estimate.on_cpu:
         parts.append(
             Text(
                 "The first step may take more while it tries algorithms; that is not known without the card, and does no harm.",
@@ -57,13 +65,21 @@ def estimate_text(estimate: Estimate) -> RenderableType:
     return Group(*parts)
 
 
+def over_text(estimate: Estimate) -> str:
+    return (
+        "upper bound"
+        if estimate.high_bytes > estimate.usable_bytes
+        else "first step, with what trying algorithms may leave behind,"
+    )
+
+
 def verdict(estimate: Estimate) -> Text:
     batch = "" if estimate.batch is None else f"Batch {estimate.batch} "
     text = Text(f"{batch}needs {format_bytes(estimate.peak_bytes)} at its peak")
     text.append(f" (between {format_bytes(estimate.low_bytes)} and {format_bytes(estimate.high_bytes)})", style="dim")
     name = {"tensorflow": "TensorFlow", "jax": "JAX"}[estimate.framework]
     usable = format_bytes(estimate.usable_bytes)
-    difference = estimate.usable_bytes - estimate.high_bytes
+    difference = estimate.usable_bytes - estimate.need_bytes
     if estimate.fits:
         text.append("\nIt fits", style="bold green")
         text.append(
@@ -74,7 +90,7 @@ def verdict(estimate: Estimate) -> Text:
         text.append(
             f" into the {usable} that {name} can use of {estimate.gpu}: "
             + (
-                f"its upper bound is {format_bytes(-difference)} over."
+                f"its {over_text(estimate)} is {format_bytes(-difference)} over."
                 if difference < 0
                 else "the free memory is torn."
             )

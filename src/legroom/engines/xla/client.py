@@ -12,13 +12,13 @@ import subprocess
 import tempfile
 import time
 from contextlib import suppress
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 from legroom.engines import cache
 from legroom.engines.codec import program_from_json, program_to_json
-from legroom.engines.xla.convolutions import read_questions, write_results
+from legroom.engines.xla.convolutions import read_questions, tuned_bytes, write_results
 from legroom.engines.xla.environment import Environment
 from legroom.engines.xla.releases import Release
 from legroom.engines.xla.schedule import load_dump, read_program
@@ -94,13 +94,14 @@ class Oracle:
             (folder / "program").write_bytes(lowered.program)
             log = self.run(folder, "first", lowered.format, gpu, self.options)
             dump = folder / "first"
-            results = write_results(read_questions(log), gpu)
+            questions = read_questions(log)
+            results = write_results(questions, gpu)
             if results is not None:
                 (folder / "results.pbtxt").write_text(results)
                 options = (*self.options, ("xla_gpu_load_autotune_results_from", str(folder / "results.pbtxt")))
                 self.run(folder, "second", lowered.format, gpu, options)
                 dump = folder / "second"
-            return read_program(load_dump(dump), lowered.step)
+            return replace(read_program(load_dump(dump), lowered.step), tuned_bytes=tuned_bytes(questions))
 
     def run(self, folder: Path, name: str, form: str, gpu: Gpu, options: Options) -> str:
         """One compilation; its dump goes to `folder/name`. Returns what the compiler logged."""

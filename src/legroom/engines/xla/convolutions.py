@@ -64,6 +64,7 @@ class Convolution:
     kernel: tuple[int, ...]
     dilated_filter: bool
     grouped: bool
+    strided: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +110,7 @@ def read_convolution(hlo: str) -> Convolution | None:
         kernel=tuple(int(size) for size in sizes[1].split("x")) if sizes else (1,),
         dilated_filter=window is not None and "rhs_dilate" in window[1],
         grouped=groups is not None and int(groups[1]) > 1,
+        strided=window is not None and "stride" in window[1],
     )
 
 
@@ -169,6 +171,17 @@ def misaligned_bytes(convolution: Convolution, tile: int) -> int:
         size if is_float32 and channels < step else size // channels * (-(-channels // step) * step)
         for channels, size in copied
     )
+
+
+def tuned_bytes(questions: Iterable[Question]) -> int:
+    """The largest array of a convolution that cuDNN has transforms for (Fourier's, Winograd's): the kernel larger than one, no strides or groups."""
+    found = (read_convolution(question.hlo) for question in questions)
+    sizes = [
+        max(one.x.size_bytes, one.y.size_bytes)
+        for one in found
+        if one is not None and max(one.kernel) > 1 and not (one.strided or one.grouped)
+    ]
+    return max(sizes, default=0)
 
 
 def write_results(questions: Iterable[Question], gpu: Gpu) -> str | None:
