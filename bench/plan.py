@@ -18,17 +18,8 @@ from typing import Any
 HERE = pathlib.Path(__file__).resolve().parent
 MIB = 2**20
 CASES = (
-    *(
-        "tutorial_cnn:16",
-        "autoencoder:16",
-        "unet:4",
-        "super_resolution:4",
-        "vit:8",
-        "bert:16",
-        "sound:16",
-        "odd_unet:4",
-    ),
-    *("mobilenetv2:16", "resnet50:8"),
+    *("vit:16", "bert:64", "gpt:4", "super_resolution:32", "mixer:32", "wavenet:16", "tagger:64", "both_ways:32"),
+    *("gru:128", "sound:64", "resnet50:16", "unet:4", "mobilenetv2:16"),
 )
 STEPS = 3
 
@@ -100,6 +91,7 @@ def compare(case: str, folder: pathlib.Path) -> dict[str, Any]:
     planned = child("--plan", case, "--budget", str(limit), "--out", str(path))
     view = json.loads(path.read_text())
     row = {"case": case, "plain": plain, "limit": limit, "failed": tight["failed"], "planning": planned["seconds"]}
+    row |= {"predicted": view["unchanged"]["peak_bytes"]}
     if view["chosen"] is None:
         return row | {"plan": None, "smallest": min(plan["high_bytes"] for plan in view["plans"])}
     chosen = view["plans"][view["chosen"]]
@@ -116,9 +108,9 @@ def words(plan: dict[str, Any]) -> str:
 
 def table(rows: list[dict[str, Any]]) -> str:
     lines = [
-        "| model | batch | peak MiB | limit MiB | fails there | plan | predicted MiB | real MiB | trains | time: predicted, real | planning s |"
+        "| model | batch | peak MiB | limit MiB | fails there | plan | predicted MiB | real MiB | trains | saved: predicted, real MiB | time: predicted, real | planning s |"
     ]
-    lines.append("|" + "---|" * 11)
+    lines.append("|" + "---|" * 12)
     for row in rows:
         name, batch = row["case"].split(":")
         start = [
@@ -136,6 +128,7 @@ def table(rows: list[dict[str, Any]]) -> str:
                 "",
                 "**no**",
                 "",
+                "",
                 f"{row['planning']:.0f}",
             ]
         else:
@@ -143,8 +136,11 @@ def table(rows: list[dict[str, Any]]) -> str:
             ratio = "" if real["failed"] else f"{real['seconds'] / row['plain']['seconds']:.2f}"
             peak = "" if real["failed"] else f"{real['peak'] / MIB:,.0f}"
             cells = [*start, words(plan), f"{plan['peak_bytes'] / MIB:,.0f} (≤ {plan['high_bytes'] / MIB:,.0f})", peak]
+            saved = (row["predicted"] - plan["peak_bytes"]) / MIB
+            really = "" if real["failed"] else f"{(row['plain']['peak'] - real['peak']) / MIB:,.0f}"
             cells += [
                 "**no**" if real["failed"] else "yes",
+                f"{saved:,.0f}, {really}",
                 f"{plan['slowdown'] or 0:.2f}, {ratio}",
                 f"{row['planning']:.0f}",
             ]
@@ -178,9 +174,10 @@ def main() -> None:
             print(table(rows[-1:]).splitlines()[-1], file=sys.stderr, flush=True)
     print(table(rows))
     if options.write:
-        page = HERE.parent / "docs" / "plan.md"
-        head = page.read_text().partition("<!-- table -->")[0]
-        page.write_text(f"{head}<!-- table -->\n{table(rows)}")
+        sys.path.insert(0, str(HERE))
+        from pages import put
+
+        put("plan.md", "half", table(rows))
 
 
 if __name__ == "__main__":

@@ -237,6 +237,16 @@ def test_a_flag_that_the_process_was_not_started_with_is_named():
     assert f"XLA_FLAGS={flag}" in missing_settings([held], {})[0]
 
 
+@pytest.mark.parametrize(("share", "missing"), [("0.95", 0), ("0.92", 0), ("0.75", 1), ("much", 1), (None, 1)])
+def test_a_pool_that_the_process_was_not_started_with_is_named(share, missing):
+    from legroom.changes.actions import missing_settings
+    from legroom.records.plan import Action
+
+    name = "XLA_PYTHON_CLIENT_MEM_FRACTION"
+    pool = Action("pool", (("setting", f"{name}=0.92"), ("usable_bytes", 10**10)))
+    assert len(missing_settings([pool], {} if share is None else {name: share})) == missing
+
+
 def test_a_loop_of_its_own_is_not_put_into_float16():
     run("""
         from legroom.errors import InputError

@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from legroom.front.proposals import hold_xla, keep_arrays, precision_for, switch
+from legroom.front.proposals import hold_xla, keep_arrays, larger_pool, precision_for, switch
 from legroom.front.target import Card, choose_card
-from legroom.gpus import find
+from legroom.gpus import context_bytes, find, usable_bytes
 from legroom.plans.tried import Tried
 from legroom.records.estimate import Estimate
 from legroom.records.plan import Action
@@ -60,6 +60,12 @@ def test_xla_is_told_before_a_step_is_no_longer_compiled_and_after_it_was_made_t
     assert [one is not None for one in (first(base), first(compiled), then(base), then(compiled))] == [1, 0, 0, 1]
     held = replace(base, actions=(first(base),))
     assert (switch(switched)(base), switch(switched)(held)) == (switched, None)
+
+
+def test_jax_may_take_nearly_all_of_a_card():
+    found, gpu = larger_pool(card("t4")), find("t4")
+    assert found["setting"] == "XLA_PYTHON_CLIENT_MEM_FRACTION=0.92"
+    assert usable_bytes(gpu, "jax") < found["usable_bytes"] <= gpu.memory_bytes - context_bytes(gpu)
 
 
 def test_arrays_are_kept_in_ram_only_where_some_are_on_the_card():

@@ -1,5 +1,6 @@
 """Which actions are asked for, and which plan is taken: over made-up steps whose peak is a formula."""
 
+from dataclasses import replace
 from math import ceil
 
 import pytest
@@ -217,6 +218,17 @@ def test_a_second_try_at_an_action_takes_the_place_of_the_first():
     planning = Search(ask, step.blocks, easy=(always(first), always(second))).run()
     assert planning.best.actions == (second,)
     assert step.asked == [(), (first,), (second,)]
+
+
+def test_more_memory_to_use_helps_though_the_step_takes_as_much():
+    step, pool = Step(7 * GIB), Action("pool", (("setting", "SHARE=0.92"), ("usable_bytes", 10 * GIB)))
+
+    def ask(actions: tuple[Action, ...]) -> Tried:
+        found = step.ask(actions)
+        wider = replace(found.estimate, usable_bytes=10 * GIB if pool in actions else 7 * GIB)
+        return replace(found, estimate=wider)
+
+    assert Search(ask, step.blocks, easy=(always(pool),)).run().best.actions == (pool,)
 
 
 def test_another_optimizer_is_never_taken_before_what_is_exact():

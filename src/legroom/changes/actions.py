@@ -10,7 +10,7 @@ from legroom.records.plan import Action, Exactness, worst
 
 Undo = Callable[[], None]
 ORDER = (  # blocks are recomputed inside each micro-batch, a loss scale is wrapped around the optimizer that stays
-    *("host_data", "optimizer", "mixed_precision", "compile", "xla_memory", "dropout", "remat", "microbatch"),
+    *("pool", "host_data", "optimizer", "mixed_precision", "compile", "xla_memory", "dropout", "remat", "microbatch"),
 )
 
 
@@ -50,13 +50,21 @@ def perform(model: Any, actions: Sequence[Action]) -> Done:
 
 
 def missing_settings(actions: Sequence[Action], environment: Mapping[str, str]) -> tuple[str, ...]:
-    """What the process must be started with, in words, where it was not: XLA reads its flags once."""
+    """What the process must be started with, in words, where it was not: XLA reads its flags, and JAX makes its pool, once."""
     flags = [action["flag"] for action in actions if action.name == "xla_memory"]
-    return tuple(
-        f"this plan holds only in a process that was started with XLA_FLAGS={flag}"
-        for flag in flags
-        if flag not in environment.get("XLA_FLAGS", "").split()
-    )
+    missing = [f"XLA_FLAGS={flag}" for flag in flags if flag not in environment.get("XLA_FLAGS", "").split()]
+    for action in actions:
+        if action.name == "pool":
+            name, _, share = action["setting"].partition("=")
+            missing += [] if at_least(environment.get(name), float(share)) else [action["setting"]]
+    return tuple(f"this plan holds only in a process that was started with {setting}" for setting in missing)
+
+
+def at_least(text: str | None, share: float) -> bool:
+    try:
+        return text is not None and float(text) >= share
+    except ValueError:
+        return False
 
 
 def do_one(model: Any, action: Action) -> tuple[Undo, Exactness, tuple[str, ...]]:
@@ -88,7 +96,7 @@ def do_one(model: Any, action: Action) -> tuple[Undo, Exactness, tuple[str, ...]
         from legroom.changes import host_data
 
         return host_data.keep_in_ram(model), "exact", ()
-    if action.name == "xla_memory":
+    if action.name in ("xla_memory", "pool"):
         return lambda: None, "exact", ()  # nothing of the model: `missing_settings`
     from legroom.changes import precision
 

@@ -43,6 +43,7 @@ class Estimator:
         self.limit = limit
         self.observed: Observed | None = None
         self.in_ram = False  # whether arrays are kept from the device
+        self.pool_bytes: int | None = None  # what is usable instead of what the framework takes by itself
         self.made: dict[str, Compiled | Simulated] = {}
         self.answers = self.engine_now()
 
@@ -76,6 +77,7 @@ class Estimator:
         placed = replace(observed, data=kept_in_ram(observed.data)) if self.in_ram else observed
         data = data_on(self.answers.card, step, placed)
         found = self.answers.at(asked, sum(item.size_bytes for item in data))
+        found = found if self.pool_bytes is None else replace(found, usable_bytes=self.pool_bytes)
         return replace(with_data(found, data), host=host_of(step, observed, found))
 
     def observe(self) -> Observed:
@@ -89,6 +91,7 @@ class Estimator:
         self.observe()
         found = self.source.change(actions)
         self.in_ram = any(action.name == "host_data" for action in actions)
+        self.pool_bytes = next((action["usable_bytes"] for action in actions if action.name == "pool"), None)
         self.answers = self.engine_now()
         if isinstance(self.answers, Compiled):
             self.answers.hold(next((action["percent"] for action in actions if action.name == "xla_memory"), None))

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from legroom.engines.xla.client import LIMIT_PERCENT
 from legroom.front.estimating import Estimator
 from legroom.front.target import Card
+from legroom.gpus import jax_pool_bytes
 from legroom.plans.search import Proposal
 from legroom.plans.tried import Tried
 from legroom.records import Estimate
@@ -14,6 +15,7 @@ from legroom.records.plan import Action
 OFFERED = ("host_data", "dropout", "compile", "optimizer")
 SHARES = (1.0, 0.75)  # of the temporaries that would fit: XLA's own sum is not the heap that it ends up with
 XLA_SHARE, XLA_PERCENT = 80, 95  # what XLA takes for granted of a card, and how much of that it uses
+POOL_PERCENT = 92  # of a card, for JAX: the rest is for the context and for libraries
 BRAIN_FLOATS = (8, 0)  # the compute capability from which tensor cores know bfloat16
 HALF_FLOATS = (7, 0)  # and float16
 
@@ -44,6 +46,8 @@ def proposals_for(estimator: Estimator, allow: Sequence[str]) -> Proposals:
             inexact.insert(0, precision)
         else:
             refused.append(f"mixed_precision: {precision}")
+    if not estimator.card.is_cpu and estimator.card.budget_bytes is None and estimator.source.step.framework == "jax":
+        free.insert(0, always(larger_pool(estimator.card)))
     masks = [always(action) for action in offered["dropout"]]
     return Proposals((*free, *masks, *held, *switches, *held_then), tuple(inexact), tuple(refused))
 
@@ -73,6 +77,13 @@ def note_on(plain: Estimate | None) -> tuple[str, ...]:
     if plain is None or plain.engine != "xla" or plain.fits:
         return ()
     return ("XLA recomputes by itself what does not fit the card it compiles for: these figures have that in them",)
+
+
+def larger_pool(card: Card) -> Action:
+    """JAX takes three quarters of a card for itself; nearly all of it is as good where nobody else is on the card."""
+    usable = jax_pool_bytes(card.gpu, POOL_PERCENT)
+    setting = f"XLA_PYTHON_CLIENT_MEM_FRACTION={POOL_PERCENT / 100:.2f}"
+    return Action("pool", (("setting", setting), ("usable_bytes", usable)))
 
 
 def keep_arrays(action: Action) -> Proposal:

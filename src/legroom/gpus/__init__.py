@@ -5,7 +5,7 @@ from legroom.gpus.cardfile import catalogue, read_cards
 from legroom.gpus.limits import LIMITS, Limits
 from legroom.gpus.lookup import find
 from legroom.gpus.target import target_description
-from legroom.gpus.usable import Framework, Usable, context_bytes, usable_bytes, usable_memory
+from legroom.gpus.usable import Framework, Usable, context_bytes, jax_pool_bytes, usable_bytes, usable_memory
 
 __all__ = [
     "LIMITS",
@@ -17,6 +17,7 @@ __all__ = [
     "catalogue",
     "context_bytes",
     "find",
+    "jax_pool_bytes",
     "read_cards",
     "target_description",
     "usable_bytes",

@@ -56,6 +56,11 @@ def usable_bytes(gpu: Gpu, framework: Framework) -> int:
     return usable_memory(gpu, framework).usable_bytes
 
 
+def jax_pool_bytes(gpu: Gpu, percent: int) -> int:
+    """What JAX can hand out where its pool is so much of the card (XLA_PYTHON_CLIENT_MEM_FRACTION)."""
+    return max(0, min(gpu.memory_bytes * percent // 100, gpu.memory_bytes - context_bytes(gpu)))
+
+
 def context_bytes(gpu: Gpu) -> int:
     """What the CUDA context takes before the first tensor."""
     return _CONTEXT_BASE_BYTES + _CONTEXT_BYTES_PER_THREAD * gpu.sm_count * gpu.limits.threads_per_sm

@@ -77,8 +77,8 @@ class Search:
         return base, others
 
     def is_worth(self, action: Action, before: Tried, after: Tried) -> bool:
-        missing = before.estimate.need_bytes - before.estimate.usable_bytes
-        saved = before.estimate.need_bytes - after.estimate.need_bytes
+        missing = shortage(before)
+        saved = missing - shortage(after)
         if after.fits or saved >= WORTH * missing:
             return True
         what = f"it saves {format_bytes(max(0, saved))} of the {format_bytes(missing)} that are too much"
@@ -175,7 +175,7 @@ class Search:
             self.refused[f"{actions[-1].name}: {error.message}"] = None
             return None
         before = self.tried.get(actions[:-1])
-        if before is not None and found.estimate.peak_bytes >= before.estimate.peak_bytes:
+        if before is not None and not helps(before, found):
             self.refused[f"{described(actions[-1])}: it saves nothing"] = None
             return None
         self.tried[actions] = found
@@ -198,6 +198,17 @@ class Search:
         )
 
 
+def shortage(one: Tried) -> int:
+    """How many bytes are too few; negative where there is room to spare."""
+    return one.estimate.need_bytes - one.estimate.usable_bytes
+
+
+def helps(before: Tried, after: Tried) -> bool:
+    """Whether the step takes less, or may take more."""
+    smaller = after.estimate.peak_bytes < before.estimate.peak_bytes
+    return smaller or after.estimate.usable_bytes > before.estimate.usable_bytes
+
+
 def without(base: Tried, action: Action) -> tuple[Action, ...]:
     """What was done so far; another action of the same name takes the place of the first."""
     return tuple(one for one in base.actions if one.name != action.name)
@@ -212,6 +223,8 @@ def described(action: Action) -> str:
         return f"{len(action['blocks'])} blocks recomputed"
     if action.name == "compile":
         return f"jit_compile={action['jit_compile']}"
+    if action.name == "pool":
+        return str(action["setting"])
     if action.name == "xla_memory":
         return f"XLA held to {format_bytes(action['limit_bytes'])}"
     if action.name in words:

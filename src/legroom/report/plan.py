@@ -88,6 +88,8 @@ def action_text(action: Action) -> str:
         return "the step compiled by XLA" if action["jit_compile"] else "the step run op by op (jit_compile=False)"
     if action.name == "xla_memory":
         return f"XLA held to {format_bytes(action['limit_bytes'])} of temporaries (XLA_FLAGS={action['flag']})"
+    if action.name == "pool":
+        return f"a larger pool of memory, {format_bytes(action['usable_bytes'])} ({action['setting']})"
     if action.name == "optimizer":
         return f"the optimizer {action['name']}"
     if action.name == "mixed_precision":
