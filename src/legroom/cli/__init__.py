@@ -9,6 +9,7 @@ import click
 from legroom import __version__
 from legroom.cli.doctor import doctor
 from legroom.cli.estimate import estimate
+from legroom.cli.explain import explain
 from legroom.cli.gpus import gpus
 from legroom.cli.oracle import oracle
 from legroom.cli.output import print_error
@@ -28,13 +29,14 @@ def commands() -> None:
     \b
     legroom estimate train.py --gpu t4     will it fit? answered without the GPU
     legroom plan train.py --gpu t4         the cheapest change that makes it fit
+    legroom explain train.log              why memory ran out, and what to do first
     legroom gpus                           the cards that Legroom knows
     legroom doctor                         what this machine has
     legroom oracle install                 the XLA compilers, in an environment of their own
     """
 
 
-for command in (estimate, plan, gpus, doctor, oracle):
+for command in (estimate, plan, explain, gpus, doctor, oracle):
     commands.add_command(command)
 
 

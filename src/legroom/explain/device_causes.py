@@ -1,0 +1,240 @@
+"""Why a device's memory ran out: the request against what is free, the largest hole, the limit and the rest of the card."""
+
+from collections.abc import Iterator
+from math import prod
+
+from legroom.explain.guesses import Guess, guess
+from legroom.explain.incidents import Incident
+from legroom.explain.numbers import Numbers
+from legroom.explain.signs import (
+    dumped_growth,
+    frames_say,
+    is_state_op,
+    is_weight_shape,
+    numbered_op,
+    printed_growth,
+    refused_sizes,
+    repeated_chunks,
+    share,
+    starved_card,
+)
+from legroom.explain.story import Story
+from legroom.records.diagnosis import Fact
+from legroom.units import GIB, format_bytes
+
+HUGE = 24 * GIB
+DATA_ROWS = 2000
+LONG_AGO = 2
+SOME_STEPS, MANY_STEPS = 20, 200
+ROOMY = 0.03  # with less than this left after the request, the pool is as good as full: the next one would fail anyhow
+BYTE_TYPES = ("uint8", "int8")
+
+
+def device_guesses(incident: Incident, numbers: Numbers, story: Story) -> Iterator[Guess]:
+    """Everything that the facts of one incident on a device speak for."""
+    opened = [incident.opened, incident.said.get("shape")]
+    yield from of_the_pool(incident, numbers, story)
+    yield from of_the_tensor(incident, numbers, opened)
+    yield from of_the_workspace(incident, numbers, story)
+    yield from of_growth(incident, numbers, story)
+    yield from of_others(incident, numbers, story)
+
+
+def of_the_pool(incident: Incident, numbers: Numbers, story: Story) -> Iterator[Guess]:
+    """Full, torn, or not allowed to grow."""
+    failed, free, hole, room = numbers.failed_bytes, numbers.free_bytes, numbers.largest_free_bytes, numbers.room_bytes
+    if (
+        failed is None
+        or free is None
+        or numbers.limit_bytes is None
+        or failed > numbers.limit_bytes
+        or "torch" in incident.kinds
+    ):
+        return
+    facts = [incident.opened, incident.pool.said.get("stat_Limit"), incident.pool.said.get("stat_InUse")]
+    if room is not None and room >= failed:
+        yield guess(
+            "gpu_shared_or_preallocated",
+            0.8,
+            f"The pool could still grow by {format_bytes(room)} up to its limit and only {format_bytes(failed)} were asked for: the driver refused.",
+            [*facts, *refused_sizes(story)[:2]],
+        )
+    elif failed <= free and (hole is None or hole < failed) and numbers.pool is not None:
+        torn = f", the largest piece {format_bytes(hole)}" if hole is not None else ""
+        left = free - failed >= max(ROOMY * numbers.limit_bytes, failed // 4)
+        is_roomy = (left or incident.is_whole_step) and not starved_card(story, numbers)
+        yield guess(
+            "fragmentation",
+            (0.85 if hole is not None else 0.6) if is_roomy else 0.45,
+            f"{format_bytes(free)} are free{torn}; {format_bytes(failed)} were asked for in one piece.",
+            facts,
+        )
+
+
+def of_the_tensor(incident: Incident, numbers: Numbers, opened: list[Fact | None]) -> Iterator[Guess]:
+    """One tensor that is absurd, a weight, or a batch of activations."""
+    failed, limit, shape = numbers.failed_bytes, numbers.limit_bytes, numbers.shape
+    is_data_set = shape is not None and is_data(numbers, shape)
+    is_one_tensor = incident.kind in ("pool", "tensor", "copy", "torch") and not is_data_set
+    one_example = None if shape is None or not shape else (numbers.tensor_bytes or 0) // max(1, shape[0])
+    if failed is not None and limit is not None and failed > limit and is_one_tensor:
+        text = f"{format_bytes(failed)} were asked for at once; the whole pool is {format_bytes(limit)}."
+        yield guess("tensor_too_large", 0.8, text, opened)
+    elif failed is not None and limit is None and is_one_tensor and (failed >= HUGE or (one_example or 0) >= 2 * GIB):
+        yield guess(
+            "tensor_too_large", 0.75, f"A single tensor of {format_bytes(failed)} is more than most cards hold.", opened
+        )
+    elif (
+        incident.kind == "copy"
+        and numbers.op == "_EagerConst"
+        and failed is not None
+        and failed >= 0.25 * (limit or HUGE)
+    ):
+        yield guess(
+            "tensor_too_large", 0.7, f"A whole array of {format_bytes(failed)} is copied to the device at once.", opened
+        )
+    if shape is not None and is_data_set:
+        yield guess("host_ram_dataset", 0.7, f"{shape[0]} rows at once are a data set, not a batch.", opened)
+    said = frames_say(incident)
+    if is_state_op(numbers.op, shape):
+        yield guess(
+            "weights_or_optimizer_state",
+            0.75,
+            f"{numbers.op} makes or updates weights or optimizer state.",
+            [*opened, incident.said.get("op")],
+        )
+    elif is_weight_shape(shape):
+        yield guess(
+            "weights_or_optimizer_state", 0.65, f"{list(shape or ())} is the shape of weights, not of a batch.", opened
+        )
+    elif said == "state" and (shape is None or len(shape) < 3 or incident.kind in ("xla", "reserve")):
+        yield guess("weights_or_optimizer_state", 0.55, "It failed while weights were made or loaded.", opened)
+    elif shape is not None and len(shape) > 1 and shape[0] > 1:
+        text = f"{shape[0]} examples of {format_bytes(one_example or 0)} each in one activation."
+        is_full = failed is not None and numbers.free_bytes is not None and numbers.free_bytes < failed <= (limit or 0)
+        yield guess(
+            "batch_or_activations", 0.7 if is_full else 0.5, f"{text} {full_text(numbers)}" if is_full else text, opened
+        )
+    elif incident.kind in ("pool", "tensor", "copy", "torch"):
+        yield guess("batch_or_activations", 0.35, full_text(numbers), opened)
+
+
+def full_text(numbers: Numbers) -> str:
+    if numbers.in_use_bytes and numbers.limit_bytes:
+        return f"{share(numbers.in_use_bytes, numbers.limit_bytes)} of {format_bytes(numbers.limit_bytes)} were in use when more was asked for."
+    return "The memory was full when more was asked for."
+
+
+def is_data(numbers: Numbers, shape: tuple[int, ...]) -> bool:
+    """Whole data sets are put into one tensor on the host."""
+    on_host = (numbers.device or "").startswith("CPU") and not (numbers.allocator or "").startswith("GPU")
+    is_pairs = len(shape) > 1 and shape[0] == shape[1]
+    return on_host and len(shape) >= 3 and shape[0] >= DATA_ROWS and prod(shape[1:]) >= 256 and not is_pairs
+
+
+def of_the_workspace(incident: Incident, numbers: Numbers, story: Story) -> Iterator[Guess]:
+    shape, failed = numbers.shape, numbers.failed_bytes
+    tried = [*story.all("autotune")[:2], *story.all("harmless")[:1], *story.all("cudnn_workspace")[:1]]
+    before = [other.opened for other in story.incidents[: story.incidents.index(incident)] if other.kinds == {"pool"}]
+    if incident.is_whole_step and before and is_short(numbers):
+        in_use = format_bytes(numbers.in_use_bytes or 0)
+        text = f"Algorithms were tried {len(before)} times without room for them, and {in_use} were still held when the compiled step asked for its memory."
+        yield guess("workspace_or_autotune", 0.75, text, [*before[:2], incident.opened])
+    elif "no_algorithm" in incident.said and (tried or failed is not None):
+        yield guess(
+            "workspace_or_autotune",
+            0.85,
+            "No convolution algorithm found room for its workspace.",
+            [incident.said["no_algorithm"], *tried],
+        )
+    elif "no_algorithm" in incident.said:
+        yield guess(
+            "workspace_or_autotune",
+            0.5,
+            "No convolution algorithm worked, which is mostly a lack of room for its workspace.",
+            [incident.opened],
+        )
+    elif "autotune" in incident.said:
+        yield guess(
+            "workspace_or_autotune", 0.8, "It failed while algorithms were tried out.", [incident.opened, *tried]
+        )
+    elif shape is not None and len(shape) == 1 and numbers.dtype in BYTE_TYPES:
+        is_large = failed is not None and failed >= 0.03 * (numbers.limit_bytes or 8 * GIB)
+        text = f"A row of {format_bytes(failed or 0)} of plain bytes is a workspace, not a layer's output."
+        yield guess(
+            "workspace_or_autotune", 0.8 if is_large else 0.25, text, [incident.opened, incident.said.get("shape")]
+        )
+    elif story.has("cudnn_workspace"):
+        yield guess(
+            "workspace_or_autotune",
+            0.6,
+            "cuDNN or cuBLAS could not allocate what it works in.",
+            story.all("cudnn_workspace")[:2],
+        )
+
+
+def is_short(numbers: Numbers) -> bool:
+    """Whether the request would fit into the pool, but not into what is free of it."""
+    free, failed = numbers.free_bytes, numbers.failed_bytes
+    return free is not None and failed is not None and free < failed <= (numbers.limit_bytes or 0)
+
+
+def of_growth(incident: Incident, numbers: Numbers, story: Story) -> Iterator[Guess]:
+    """Training that went well for a while had enough memory: what it needs later has grown."""
+    if growth := printed_growth(story):
+        sizes, facts = growth
+        yield guess(
+            "leak_or_growth",
+            0.8,
+            f"Memory grew from {format_bytes(sizes[0])} to {format_bytes(sizes[-1])} before it ran out.",
+            facts,
+        )
+    elif growth := dumped_growth(story):
+        sizes, facts = growth
+        yield guess(
+            "leak_or_growth",
+            0.85,
+            f"From dump to dump {format_bytes(sizes[0])} became {format_bytes(sizes[-1])} for the same request.",
+            facts,
+        )
+    if repeated := repeated_chunks(numbers):
+        size, count = repeated
+        text = f"{count} pieces of {format_bytes(size)} each are held at once: no model has that many equal tensors."
+        yield guess("leak_or_growth", 0.8, text, [incident.opened])
+    if incident.epoch is not None and incident.epoch >= LONG_AGO:
+        facts = story.all("epoch")[-1:]
+        yield guess("leak_or_growth", 0.8, f"It had trained up to epoch {incident.epoch} before.", facts)
+    elif incident.step is not None and incident.step >= SOME_STEPS:
+        weight = 0.75 if incident.step >= MANY_STEPS else 0.4
+        text = f"It had made {incident.step} steps before, and equal steps need equal memory."
+        yield guess("leak_or_growth", weight, text, story.all("step")[-1:])
+    if (numbered := numbered_op(numbers)) is not None:
+        text = f"The graph holds {numbered} operations of one kind: it grows, as models built in a loop make it."
+        yield guess("leak_or_growth", 0.6, text, [incident.said.get("node") or incident.opened])
+    if story.has("retraced"):
+        facts = story.all("retraced")
+        yield guess(
+            "retracing",
+            0.9 if story.counts["retraced"] > 1 else 0.65,
+            f"A function was traced again and again ({story.counts['retraced']} warnings): each trace keeps its memory.",
+            facts[:3],
+        )
+
+
+def of_others(incident: Incident, numbers: Numbers, story: Story) -> Iterator[Guess]:
+    """Somebody else holds the card, or the framework has taken it all beforehand."""
+    if starved := starved_card(story, numbers):
+        text, facts = starved
+        yield guess("gpu_shared_or_preallocated", 0.8, f"Somebody else holds the card: {text}.", facts)
+    elif refused := refused_sizes(story):
+        reserved = numbers.reserved_bytes or numbers.in_use_bytes
+        small = reserved is not None and numbers.limit_bytes is not None and reserved < 0.85 * numbers.limit_bytes
+        text = f"The driver refused {len(refused)} times, {format_bytes(refused[0].value)} at first."
+        yield guess("gpu_shared_or_preallocated", 0.8 if small else 0.3, text, refused[:3])
+    if "load" in incident.kinds:
+        yield guess(
+            "gpu_shared_or_preallocated",
+            0.7,
+            "The program itself could not be loaded: the pool had left the driver nothing.",
+            [incident.opened],
+        )

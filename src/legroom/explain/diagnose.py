@@ -1,0 +1,79 @@
+"""The way through this room: a log, a text or an exception in, a Diagnosis out."""
+
+import io
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import BinaryIO
+
+from legroom.errors import InputError
+from legroom.explain.advice import advise
+from legroom.explain.causes import judge
+from legroom.explain.errors import notes_of, text_of
+from legroom.explain.lines import LineFinder
+from legroom.explain.numbers import numbers_of
+from legroom.explain.readers import PHRASES, read_line
+from legroom.explain.story import Story
+from legroom.explain.text import clean_text
+from legroom.records.diagnosis import Diagnosis, Fact
+
+
+def explain(error_or_text: BaseException | str | bytes) -> Diagnosis:
+    """Why memory ran out, from an exception or from the text of a log."""
+    if isinstance(error_or_text, BaseException):
+        return explain_error(error_or_text)
+    data = error_or_text.encode("utf-8", "replace") if isinstance(error_or_text, str) else bytes(error_or_text)
+    return explain_stream(io.BytesIO(data), "The text")
+
+
+def explain_stream(stream: BinaryIO, name: str) -> Diagnosis:
+    """The same for a log that may be larger than memory."""
+    story = Story()
+    finder = LineFinder(PHRASES)
+    story.read(facts_of(finder, stream, name))
+    if finder.is_empty:
+        raise InputError(f"{name} is empty.", "Give the log of a run: python train.py 2>&1 | tee train.log")
+    return diagnose(story)
+
+
+def explain_error(error: BaseException) -> Diagnosis:
+    """From the exception itself: its message, those behind it, and its traceback."""
+    found = explain(text_of(error))
+    place, layer = notes_of(error)
+    return replace(found, place=place or found.place, layer=found.layer or layer)
+
+
+def facts_of(finder: LineFinder, stream: BinaryIO, name: str) -> Iterator[Fact]:
+    for line in finder.lines(stream, name):
+        yield from read_line(line)
+
+
+def diagnose(story: Story) -> Diagnosis:
+    """The incident to explain, its numbers, its causes, and what to do."""
+    incident = story.main()
+    numbers = None if incident is None else numbers_of(incident, story)
+    causes = judge(story, incident, numbers)
+    found = Diagnosis(causes[0].cause, causes, incidents=len(story.incidents))
+    if incident is not None and numbers is not None:
+        found = replace(
+            found,
+            failed_bytes=numbers.failed_bytes,
+            device=numbers.device,
+            allocator=numbers.allocator,
+            tensor_shape=numbers.shape,
+            dtype=numbers.dtype,
+            op=said(numbers.op),
+            layer=said(numbers.layer),
+            limit_bytes=numbers.limit_bytes,
+            in_use_bytes=numbers.in_use_bytes,
+            free_bytes=numbers.free_bytes,
+            largest_free_bytes=numbers.largest_free_bytes,
+            pool=numbers.pool,
+            place=said(incident.place),
+        )
+    elif story.has("refused"):
+        found = replace(found, failed_bytes=story.all("refused")[0].value)
+    return replace(found, advice=advise(found, story))
+
+
+def said(text: str | None) -> str | None:
+    return None if text is None else clean_text(text)

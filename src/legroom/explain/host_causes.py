@@ -1,0 +1,79 @@
+"""Why the host's RAM ran out: the data set, or something else."""
+
+from collections.abc import Iterator
+
+from legroom.explain.guesses import Guess, guess
+from legroom.explain.incidents import Incident
+from legroom.explain.numbers import Numbers
+from legroom.explain.signs import printed_growth
+from legroom.explain.story import Story
+from legroom.records.diagnosis import Fact
+from legroom.units import format_bytes
+
+ROWS = 1000
+LOADING = """
+load_data load_dataset load_images read_csv imread load_img img_to_array to_categorical pad_sequences from_tensor_slices train_test_split
+vstack hstack concatenate stack load_files flow_from_directory data_generation __data_generation image_dataset_from_directory load
+prepare_data preprocess get_data read_data make_dataset texts_to_matrix texts_to_sequences asarray __getitem__ data_generator
+create_dataset load_batch
+"""
+DATA_FRAMES = frozenset(LOADING.split())
+NEAR = 300
+
+
+def host_guesses(incident: Incident, numbers: Numbers, story: Story) -> Iterator[Guess]:
+    opened = [incident.opened, incident.said.get("shape")]
+    signs = data_signs(incident, story)
+    shape = numbers.shape
+    if shape is not None and is_table(shape):
+        text = f"An array of {shape[0]} rows, {format_bytes(numbers.failed_bytes or 0)} in one piece, is a data set."
+        yield guess("host_ram_dataset", 0.75, text, [*opened, *signs])
+    elif signs:
+        yield guess("host_ram_dataset", 0.75, "It happened while data were loaded or kept.", [*signs, *opened])
+    if incident.kind == "killed" and not signs and story.has("large_allocation") and not story.has("epoch"):
+        facts = story.all("large_allocation")
+        text = f"Before the first epoch {format_bytes(max(fact.value for fact in facts))} were allocated at once."
+        yield guess("host_ram_dataset", 0.6, text, [*facts[:2], incident.opened])
+    if growth := printed_growth(story):
+        sizes, facts = growth
+        yield guess(
+            "leak_or_growth",
+            0.8,
+            f"Memory grew from {format_bytes(sizes[0])} to {format_bytes(sizes[-1])} before it ran out.",
+            facts,
+        )
+    if incident.epoch is not None and incident.epoch >= 2:
+        text = f"It had trained up to epoch {incident.epoch} before: what the process holds has grown."
+        yield guess("leak_or_growth", 0.6, text, [*story.all("epoch")[-1:], incident.opened])
+    if story.has("retraced"):
+        yield guess(
+            "retracing",
+            0.85,
+            "A function was traced again and again: each trace keeps its graph in RAM.",
+            story.all("retraced")[:3],
+        )
+    yield guess("host_ram_other", 0.4, other_text(incident, numbers), opened)
+
+
+def is_table(shape: tuple[int, ...]) -> bool:
+    """Many rows of something; a square matrix is a calculation."""
+    return len(shape) >= 2 and shape[0] >= ROWS and not (len(shape) == 2 and shape[0] == shape[1])
+
+
+def data_signs(incident: Incident, story: Story) -> list[Fact]:
+    """Lines near the error that load data, fill a shuffle buffer, or iterate over a pipeline."""
+    found = [*incident.lists.get("dataset", [])[:2], *story.all("shuffle")[:2]]
+    near = [fact for fact in story.all("data_sign") if abs(fact.line - incident.opened.line) <= NEAR]
+    if not found and not near and DATA_FRAMES & {name.strip("<>") for name in incident.frames}:
+        return [incident.opened]
+    return found + near[:2]
+
+
+def other_text(incident: Incident, numbers: Numbers) -> str:
+    if incident.kind == "killed":
+        held = f" It held {format_bytes(numbers.in_use_bytes)}." if numbers.in_use_bytes else ""
+        limit = f" Its limit was {format_bytes(numbers.limit_bytes)}." if numbers.limit_bytes else ""
+        return f"The process was ended from outside, as the kernel does when RAM runs out.{held}{limit}"
+    if numbers.failed_bytes is not None:
+        return f"The host could not give {format_bytes(numbers.failed_bytes)}."
+    return "The host's memory ran out."

@@ -1,0 +1,165 @@
+"""The lines of a log that may say something about memory, found without looking at the others.
+
+A gigabyte of output must not take minutes, so the log is searched in blocks: a block without one of a few short words is passed
+over; one with a sign of an error is searched for every phrase that a reader knows, and only those lines are handed on. Each
+phrase is heard a bounded number of times, and beyond `FIRST_BYTES` of such blocks only the last `LAST_BYTES` are searched. Beyond
+`ALL_WORDS_BYTES` of log, rare words are looked for in its end alone: they are in the last lines of a run that failed.
+"""
+
+from collections import deque
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import BinaryIO
+
+from legroom.explain.blocks import Block, read_blocks
+from legroom.explain.text import clean
+
+COMMON = (b"emory", b"lloc", b"illed", b"etracing", b"DNN")
+RARE = (
+    *(b"2GB", b"UBLAS", b"code 137", b"status 137", "杀死".encode(), b"Dst tensor", b"GraphDef", b"GEMM launch"),
+    *(b"No algorithm w", b"available RAM", b"paging file", b"OF_MEMORY", b"oom-kill", b"onvolution algorithm"),
+)
+WORDS = (*COMMON, *RARE)
+COMMON_SIGNS = (
+    *(
+        b"of memory",
+        b"OM when",
+        b"OOM",
+        b"xhausted",
+        b"illed",
+        b"MemoryError",
+        b"OF_MEM",
+        b"ate memory",
+        b"bad_alloc",
+        b"etracing",
+        b"DNN",
+    ),
+    b"bfc_alloc",
+)
+SIGNS = (
+    *COMMON_SIGNS,
+    *(
+        b"XHAUSTED",
+        b"OfMemory",
+        b"system memory",
+        b"ErrorMemory",
+        b"memory limit",
+        b"Chunks of size",
+        b"by remat",
+        b"new constant",
+        b"from device: ",
+        b"kill the worker",
+    ),
+    *(b"nable to allocate", *RARE),
+)
+ALL_WORDS_BYTES = 64 * 1024 * 1024
+FIRST_BYTES = 24 * 1024 * 1024
+LAST_BYTES = 8 * 1024 * 1024
+BEFORE, AFTER = 1600, 6400
+HEARD = 60_000
+HEARD_IN_BLOCK = 100
+HEARD_BETWEEN = 2
+STARTS, ENDS = (b"\n", b"\r", b"\x08"), (b"\n", b"\r")
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A cleaned line, and which of the phrases that were searched for it holds."""
+
+    number: int
+    text: str
+    phrases: tuple[bytes, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Phrases:
+    """What is searched for: `strong` make a block worth searching, `weak` are then found too, `sparse` only now and then."""
+
+    strong: Sequence[bytes]
+    weak: Sequence[bytes]
+    sparse: Sequence[bytes]
+
+
+class LineFinder:
+    """Finds the lines of one log."""
+
+    def __init__(self, phrases: Phrases) -> None:
+        self._phrases = phrases
+        self._heard: dict[bytes, int] = {}
+        self._read_bytes = 0
+        self._searched_bytes = 0
+        self._last: deque[Block] = deque()
+        self._last_bytes = 0
+        self.is_empty = True
+
+    def lines(self, stream: BinaryIO, name: str) -> Iterator[Line]:
+        before: Block | None = None
+        was_hot = False
+        for block in read_blocks(stream, name):
+            self.is_empty = self.is_empty and not block.data.strip()
+            is_hot = self._is_hot(block.data)
+            if is_hot and before is not None and not was_hot:
+                yield from self._search(before, self._phrases.weak, self._phrases.sparse)
+            if is_hot or was_hot:
+                yield from self._take(block)
+            elif WORDS[0] in block.data:
+                yield from self._search(block, (), WORDS[:1], HEARD_BETWEEN)
+            before = None if is_hot or was_hot else block
+            was_hot = is_hot
+        if before is not None and any(word in before.data for word in RARE):
+            self._last.append(before)
+        self._heard.clear()
+        for block in self._last:
+            yield from self._search(block, (*self._phrases.strong, *self._phrases.weak), self._phrases.sparse)
+
+    def _is_hot(self, data: bytes) -> bool:
+        words, signs = (WORDS, SIGNS) if self._read_bytes < ALL_WORDS_BYTES else (COMMON, COMMON_SIGNS)
+        self._read_bytes += len(data)
+        return any(word in data for word in words) and any(sign in data for sign in signs)
+
+    def _take(self, block: Block) -> Iterator[Line]:
+        """Search the block now, or keep it until it is known whether it is among the last."""
+        if self._searched_bytes < FIRST_BYTES:
+            self._searched_bytes += len(block.data)
+            yield from self._search(block, (*self._phrases.strong, *self._phrases.weak), self._phrases.sparse)
+            return
+        self._last.append(block)
+        self._last_bytes += len(block.data)
+        while self._last_bytes > LAST_BYTES:
+            self._last_bytes -= len(self._last.popleft().data)
+
+    def _search(
+        self, block: Block, phrases: Sequence[bytes], sparse: Sequence[bytes], at_most: int = HEARD_IN_BLOCK
+    ) -> Iterator[Line]:
+        data = block.data
+        found: dict[tuple[int, int], list[bytes]] = {}
+        for phrase in phrases:
+            self._find(data, phrase, HEARD, found)
+        for phrase in sparse:
+            self._find(data, phrase, at_most, found)
+        number, counted = block.first_line, 0
+        for (start, end), held in sorted(found.items()):
+            number += data.count(b"\n", counted, start)
+            counted = start
+            yield Line(number, clean(data[start:end]), tuple(held))
+
+    def _find(self, data: bytes, phrase: bytes, at_most: int, found: dict[tuple[int, int], list[bytes]]) -> None:
+        """Note where the phrase stands. A sparse one (few at most in a block) is not counted over the whole log."""
+        counts = at_most == HEARD
+        left = at_most - (self._heard.get(phrase, 0) if counts else 0)
+        position = data.find(phrase) if left > 0 else -1
+        while position >= 0 and left > 0:
+            span = span_around(data, position)
+            found.setdefault(span, []).append(phrase)
+            left -= 1
+            if counts:
+                self._heard[phrase] = self._heard.get(phrase, 0) + 1
+            position = data.find(phrase, span[1])
+
+
+def span_around(data: bytes, position: int) -> tuple[int, int]:
+    """The piece of a line around a position: between line ends, carriage returns and the backspaces of progress bars."""
+    low, high = max(0, position - BEFORE), min(len(data), position + AFTER)
+    start = max([low, *(data.rfind(mark, low, position) + 1 for mark in STARTS)])
+    ends = [found for mark in ENDS if (found := data.find(mark, position, high)) >= 0]
+    return start, max(position + 1, min(ends, default=high))

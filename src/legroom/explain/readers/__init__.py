@@ -1,0 +1,76 @@
+"""One small reader for each kind of message: phrases that its lines hold, and a function from a line to what it says.
+
+A reader yields pairs of a name and a value; `("oom", kind)` says that memory ran out, and what follows it on that line is about it.
+Every regular expression is linear: no repeat inside a repeat, every repeat bounded (tests/explain/test_explain_regex.py).
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from legroom.explain.lines import Line, Phrases
+from legroom.explain.readers import (
+    bfc,
+    constants,
+    cudnn,
+    driver,
+    host,
+    kernel,
+    lookalikes,
+    progress,
+    retracing,
+    tensorflow,
+    torch,
+    traceback,
+    xla,
+    xla_report,
+)
+from legroom.records.diagnosis import Fact
+
+Said = Iterator[tuple[str, Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class Reader:
+    """`strong` phrases make a block of the log worth reading; `weak` ones are only looked for there; `sparse` now and then."""
+
+    read: Callable[[str], Said]
+    strong: Sequence[bytes] = ()
+    weak: Sequence[bytes] = ()
+    sparse: Sequence[bytes] = ()
+
+
+READERS = (
+    Reader(lookalikes.read, lookalikes.STRONG, lookalikes.WEAK),
+    Reader(bfc.read, bfc.STRONG, bfc.WEAK),
+    Reader(driver.read, driver.STRONG, driver.WEAK),
+    Reader(cudnn.read, cudnn.STRONG),
+    Reader(constants.read, constants.STRONG),
+    Reader(torch.read, torch.STRONG),
+    Reader(xla.read, xla.STRONG, xla.WEAK),
+    Reader(xla_report.read, (), xla_report.WEAK),
+    Reader(tensorflow.read, tensorflow.STRONG, tensorflow.WEAK),
+    Reader(kernel.read, kernel.STRONG, kernel.WEAK),
+    Reader(host.read, host.STRONG, host.WEAK),
+    Reader(retracing.read, retracing.STRONG),
+    Reader(traceback.read, (), traceback.WEAK),
+    Reader(progress.read, (), (), progress.SPARSE),
+)
+PHRASES = Phrases(
+    tuple(dict.fromkeys(phrase for reader in READERS for phrase in reader.strong)),
+    tuple(dict.fromkeys(phrase for reader in READERS for phrase in reader.weak)),
+    tuple(dict.fromkeys(phrase for reader in READERS for phrase in reader.sparse)),
+)
+BY_PHRASE: dict[bytes, tuple[Reader, ...]] = {
+    phrase: tuple(reader for reader in READERS if phrase in (*reader.strong, *reader.weak, *reader.sparse))
+    for phrase in (*PHRASES.strong, *PHRASES.weak, *PHRASES.sparse)
+}
+
+
+def read_line(line: Line) -> Iterator[Fact]:
+    """All facts of a line, in the readers' order."""
+    readers = {id(reader): reader for phrase in line.phrases for reader in BY_PHRASE[phrase]}
+    for reader in READERS if len(readers) > 1 else readers.values():
+        if id(reader) in readers:
+            for name, value in reader.read(line.text):
+                yield Fact(name, value, line.number, line.text)

@@ -1,0 +1,98 @@
+"""TensorFlow's BFC allocator: the request that failed, and the dump of its bins, regions and chunks (bfc_allocator.cc, since 1.0).
+
+Sizes were plain numbers until 2.5 or so and are rounded to `4.00GiB` since; chunks and regions are exact in all of them.
+"""
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from legroom.explain.readers.lookalikes import is_harmless
+from legroom.explain.sizes import SIZE, size_of
+
+STRONG = (
+    b"ran out of memory trying",
+    b"Ran out of memory trying",
+    b"AllocAsync failed",
+    b"BFCAllocator dump",
+    b"in-use chunks",
+)
+WEAK = (
+    *(
+        b"InUse at",
+        b"Free at",
+        b"Free  at",
+        b"Chunk at",
+        b"Chunks of size",
+        b"Next region of size",
+    ),
+    *(b"Total size in pool", b"total_region_allocated_bytes_", b"Chunk State", b"Requested Size:", b"Stats:"),
+    *(b"Limit:", b"InUse:", b"MaxInUse:", b"NumAllocs:", b"MaxAllocSize:", b"LargestFreeBlock:", b"Free memory/Total"),
+    *(b"requested by op", b"memory_limit_:"),
+)
+ASKED = re.compile(rf"(?:Allocator \(([\w.:/-]{{1,80}})\) )?[rR]an out of memory trying to allocate {SIZE}")
+ROUNDED = re.compile(r"\(rounded to (\d{1,20})\)")
+BY_OP = re.compile(r"requested by op ([^\s\]]{1,400})")
+ASYNC = re.compile(r"(?:([\w.-]{1,60}) )?cu\w{0,8}AllocAsync failed to allocate (\d{1,20}) bytes")
+ASYNC_FREE = re.compile(r"Free memory/Total memory: (\d{1,20})/(\d{1,20})")
+DUMP = re.compile(r"BFCAllocator dump for ([\w.:/-]{1,80})")
+CHUNK = re.compile(r"\b(InUse|Free|Chunk) {1,4}at (?:0x)?[0-9a-fA-F]{1,20}(?: next \d{1,20})? of size (\d{1,20})")
+CHUNKS = re.compile(r"(\d{1,12}) Chunks of size (\d{1,20}) totalling")
+STATE = re.compile(rf"  Size: {SIZE} \| Requested Size: [^|]{{1,40}}\| in_use: 0")
+REGION = re.compile(r"Next region of size (\d{1,20})")
+TOTAL = re.compile(rf"Sum Total of in-use chunks: {SIZE}")
+IN_POOL = re.compile(rf"(?:Total size in pool|total_region_allocated_bytes_): {SIZE}")
+LIMIT = re.compile(rf"memory_limit_: {SIZE}")
+STAT = re.compile(
+    rf"^\W{{0,8}}(Limit|InUse|MaxInUse|NumAllocs|MaxAllocSize|LargestFreeBlock):\s{{1,60}}{SIZE}\s{{0,8}}$"
+)
+IN_LINE_STAT = re.compile(rf"Stats: {{0,4}}Limit:\s{{1,60}}{SIZE}")
+
+
+def read(text: str) -> Iterator[tuple[str, Any]]:
+    if chunk := CHUNK.search(text):
+        yield ("hole" if chunk[1] == "Free" else "chunk"), int(chunk[2])
+    elif chunks := CHUNKS.search(text):
+        yield "chunks", (int(chunks[2]), int(chunks[1]))
+    elif stat := STAT.match(text):
+        yield f"stat_{stat[1]}", size_of(stat[2], stat[3])
+    elif asked := ASKED.search(text):
+        if not is_harmless(text):
+            yield from request(text, asked)
+    else:
+        yield from rest(text)
+
+
+def request(text: str, asked: re.Match[str]) -> Iterator[tuple[str, Any]]:
+    rounded = ROUNDED.search(text)
+    yield "oom", "pool"
+    yield "failed_bytes", int(rounded[1]) if rounded else size_of(asked[2], asked[3])
+    if asked[1]:
+        yield "allocator", asked[1]
+    if op := BY_OP.search(text):
+        yield "op", op[1]
+
+
+def rest(text: str) -> Iterator[tuple[str, Any]]:
+    """The lines that come once in a dump."""
+    if asynchronous := ASYNC.search(text):
+        yield "oom", "pool"
+        yield "failed_bytes", int(asynchronous[2])
+        if asynchronous[1]:
+            yield "allocator", asynchronous[1]
+    elif dump := DUMP.search(text):
+        yield "dump", dump[1]
+    elif region := REGION.search(text):
+        yield "region", int(region[1])
+    elif total := TOTAL.search(text):
+        yield "in_use_total", size_of(total[1], total[2])
+    elif pooled := IN_POOL.search(text):
+        yield "reserved", size_of(pooled[1], pooled[2])
+        if limit := LIMIT.search(text):
+            yield "stat_Limit", size_of(limit[1], limit[2])
+    elif limit := IN_LINE_STAT.search(text):
+        yield "stat_Limit", size_of(limit[1], limit[2])
+    elif state := STATE.search(text):
+        yield "rough_hole", size_of(state[1], state[2])
+    if free := ASYNC_FREE.search(text):
+        yield "driver_free", (int(free[1]), int(free[2]))

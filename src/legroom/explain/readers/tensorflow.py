@@ -1,0 +1,98 @@
+"""TensorFlow's exceptions: eager, in a graph, from XLA, from tf.data; the node, the kind of operation, the Keras layer."""
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from legroom.explain.sizes import dtype_of, shape_of
+
+STRONG = (
+    *(
+        b"OM when allocating",
+        b"failed to allocate memory",
+        b"ResourceExhaustedError",
+        b"Dst tensor is not initialized",
+    ),
+    *(
+        b"allocate memory for the batch",
+        b"unable to allocate output tensor",
+        b"Resource exhausted:",
+        b"error allocating",
+    ),
+)
+WEAK = (
+    *(b"{{node ", b"[[Node: ", b"[[node ", b"[Op:", b"Detected at node", b"Node: '", b"__wrapped__"),
+    *(
+        b"when calling layer",
+        b"received by layer",
+        b"Iterator::",
+        b"user-defined function passed to",
+        b"caused by op",
+    ),
+    b"Caused by op",
+)
+ASKED = re.compile(r"OM when allocating (?:\w{1,20} )?tensor (?:with|of) shape ?\[([\d, ]{0,200})\]")
+TYPE = re.compile(r"\] and type (\w{1,20})")
+PLACE = re.compile(r" on (?:/job:[\w:/.-]{1,120}/)?(?:device:)?/?(\w{2,20}:\d{1,4})")
+ALLOCATOR = re.compile(r" by allocator ([\w.:/-]{1,80})")
+NODE = re.compile(
+    r"\{\{node ([^\s}]{1,400})\}\}|\[\[[nN]ode:? ([^\s=\]]{1,400})|(?:Node: |[Dd]etected at node )'?([^\s']{1,400})|Caused by op u?'([^\s']{1,400})'"
+)
+KIND = re.compile(r"\[Op:(\w{1,100})\]|__wrapped__(\w{1,60}?)_device_")
+LAYER = re.compile(r"when calling layer ['\"]([^'\"]{1,120})['\"]|layer ['\"]([^'\"]{1,120})['\"] \(type (\w{1,60})\)")
+ITERATOR = re.compile(r"Iterator::(?:Root::)?([\w:\[\]]{1,200})|user-defined function passed to (\w{1,60})")
+COPIED = re.compile(r"in order to run (\w{1,60}): Dst tensor")
+DATA_OPS = ("IteratorGetNext", "GeneratorDataset", "PyFunc", "EagerPyFunc")
+
+
+def read(text: str) -> Iterator[tuple[str, Any]]:
+    yield from failure(text)
+    for node in NODE.finditer(text):
+        name = next(group for group in node.groups() if group)
+        if name and not name.startswith(("defined", "from")):
+            yield "node", name.rstrip(":,")
+    if kind := KIND.search(text):
+        name = kind[1] or kind[2]
+        if not name.startswith("__inference"):
+            yield "kind", name
+        if name in DATA_OPS:
+            yield "dataset", name
+    if layer := LAYER.search(text):
+        yield "layer", layer[1] or layer[2]
+    if iterator := ITERATOR.search(text):
+        yield "dataset", iterator[1] or iterator[2]
+
+
+def failure(text: str) -> Iterator[tuple[str, Any]]:
+    if asked := ASKED.search(text):
+        yield "oom", "tensor"
+        yield from tensor(text, asked)
+    elif "OM when allocating" in text:
+        yield "oom", "tensor"
+    elif "Dst tensor is not initialized" in text or "unable to allocate output tensor" in text:
+        yield "oom", "copy"
+        if copied := COPIED.search(text):
+            yield "kind", copied[1]
+    elif "allocate memory for the batch" in text:
+        yield "oom", "dataset"
+        yield "dataset", "batch"
+    elif "failed to allocate memory" in text and "malloc" not in text:
+        yield "oom", "tensor"
+    elif "ResourceExhaustedError" in text:
+        yield "mentioned", None
+    if "ResourceExhaustedError" in text or "InternalError" in text:
+        yield "raised", None
+
+
+def tensor(text: str, asked: re.Match[str]) -> Iterator[tuple[str, Any]]:
+    """A tensor's shape, its type, where it should have been, and whose memory that is."""
+    shape = shape_of(asked[1])
+    if shape is not None:
+        yield "shape", shape
+    rest = text[asked.end() - 1 :]
+    if type_ := TYPE.match(rest):
+        yield "dtype", dtype_of(type_[1])
+    if place := PLACE.search(rest):
+        yield "device", place[1].upper()
+    if allocator := ALLOCATOR.search(rest):
+        yield "allocator", allocator[1]

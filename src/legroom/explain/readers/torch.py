@@ -1,0 +1,50 @@
+"""Keras on PyTorch: `CUDA out of memory`, which says more than the others."""
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from legroom.explain.sizes import SIZE, size_of
+
+STRONG = (
+    b"CUDA out of memory",
+    b"HIP out of memory",
+    b"OutOfMemoryError",
+    b"DefaultCPUAllocator",
+    b"CUDA error: out of memory",
+)
+TRIED = re.compile(rf"Tried to allocate {SIZE}")
+CARD = re.compile(r"\(GPU (\d{1,4});|GPU (\d{1,4}) has")
+TOTAL = re.compile(rf"{SIZE} total capacity|total capacity of {SIZE}")
+ALLOCATED = re.compile(rf"{SIZE} already allocated|memory {SIZE} is allocated by PyTorch")
+FREE = re.compile(rf"{SIZE} free;|{SIZE} is free|{SIZE} free\)")
+RESERVED = re.compile(rf"{SIZE} reserved in total|{SIZE} cached\)|and {SIZE} is reserved by PyTorch but unallocated")
+OWN = re.compile(rf"this process has {SIZE} memory in use")
+OTHERS = re.compile(rf"Process \d{{1,10}} has {SIZE} memory in use")
+ON_CPU = re.compile(r"tried to allocate (\d{1,20}) bytes")
+
+
+def read(text: str) -> Iterator[tuple[str, Any]]:
+    if "DefaultCPUAllocator" in text:
+        yield "oom", "host"
+        if tried := ON_CPU.search(text):
+            yield "failed_bytes", int(tried[1])
+        yield "raised", None
+        return
+    if "out of memory" not in text or "AllocAsync" in text:
+        return
+    yield "oom", "torch"
+    yield "raised", None
+    found: dict[str, int] = {}
+    patterns = {"failed_bytes": TRIED, "limit_bytes": TOTAL, "in_use_bytes": ALLOCATED, "free_bytes": FREE}
+    for name, pattern in (patterns | {"torch_reserved": RESERVED, "torch_own": OWN}).items():
+        if match := pattern.search(text):
+            groups = [group for group in match.groups() if group is not None]
+            found[name] = size_of(groups[0], groups[1] if len(groups) > 1 else None)
+    if "but unallocated" in text and "torch_reserved" in found:
+        found["torch_reserved"] += found.get("in_use_bytes", 0)
+    yield from found.items()
+    if others := [size_of(match[1], match[2]) for match in OTHERS.finditer(text)]:
+        yield "torch_others", sum(others)
+    if card := CARD.search(text):
+        yield "device", f"GPU:{card[1] or card[2]}"

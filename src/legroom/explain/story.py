@@ -1,0 +1,169 @@
+"""The facts of a log put together: each time that memory ran out, with what was said about it, and what was said besides."""
+
+import re
+from collections.abc import Iterable
+
+from legroom.explain.incidents import KEPT_EACH, Incident
+from legroom.explain.pools import PoolBuilder
+from legroom.explain.sameness import is_about
+from legroom.records.diagnosis import Fact
+
+OF_A_POOL = """
+chunk chunks hole rough_hole region in_use_total reserved driver_free
+stat_Limit stat_InUse stat_MaxInUse stat_NumAllocs stat_MaxAllocSize stat_LargestFreeBlock
+"""
+OF_AN_INCIDENT = """
+failed_bytes allocator op node kind shape dtype device device_hint layer limit_bytes in_use_bytes free_bytes
+torch_reserved torch_own torch_others no_algorithm autotune dataset raised cgroup xla_allocation
+buffer_op
+"""
+POOL_FACTS = frozenset(OF_A_POOL.split())
+ABOUT_OOM = frozenset(OF_AN_INCIDENT.split())
+KEPT_INCIDENTS = 500
+NEAR_LINES = 4000
+CLOSE_LINES = 30
+THREAD = re.compile(r"^\W{0,8}[IWEF]\d{4} [\d:.]{8,32}\s{1,8}(\d{1,10}) ")
+
+
+class Story:
+    """Reads facts in the order of the log. `facts` keeps the first few of each name, `incidents` each lack of memory."""
+
+    def __init__(self) -> None:
+        self.facts: dict[str, list[Fact]] = {}
+        self.counts: dict[str, int] = {}
+        self.incidents: list[Incident] = []
+        self._threads: dict[str, Incident] = {}
+        self._orphan = PoolBuilder()
+        self._epoch: int | None = None
+        self._step: int | None = None
+        self._frames: list[str] = []
+        self._place: str | None = None
+        self._raised: Fact | None = None
+        self._layer: Fact | None = None
+
+    def read(self, facts: Iterable[Fact]) -> None:
+        for fact in facts:
+            self._take(fact)
+        self._close()
+
+    def all(self, name: str) -> list[Fact]:
+        return self.facts.get(name, [])
+
+    def has(self, *names: str) -> bool:
+        return any(name in self.facts for name in names)
+
+    def main(self) -> Incident | None:
+        """The one to explain: the last that a traceback ends in, else the last that XLA says of itself (before it tries a program's
+        convolutions run out of memory, which is no error), else the first."""
+        raised = [incident for incident in self.incidents if "raised" in incident.said and "traceback" in incident.said]
+        compiled = [incident for incident in self.incidents if incident.is_whole_step]
+        return next(iter(raised[-1:] + compiled[-1:] + self.incidents[:1]), None)
+
+    def _take(self, fact: Fact) -> None:
+        self._keep(fact)
+        if fact.name == "oom":
+            self._open(fact)
+        elif fact.name in POOL_FACTS:
+            self._dumped(fact)
+        elif fact.name == "dump":
+            self._dump(fact)
+        elif fact.name in ABOUT_OOM:
+            self._about(fact)
+        else:
+            self._besides(fact)
+
+    def _keep(self, fact: Fact) -> None:
+        if fact.name in POOL_FACTS:
+            return
+        self.counts[fact.name] = self.counts.get(fact.name, 0) + 1
+        kept = self.facts.setdefault(fact.name, [])
+        if len(kept) < KEPT_EACH:
+            kept.append(fact)
+
+    def _besides(self, fact: Fact) -> None:
+        if fact.name == "epoch":
+            self._epoch, self._step = max(self._epoch or 0, fact.value), None
+        elif fact.name == "step":
+            self._step = fact.value
+        elif fact.name == "traceback":
+            self._frames, self._place = ["traceback"], None
+        elif fact.name == "frame":
+            self._frames = [*self._frames[-80:], fact.value]
+        elif fact.name == "place":
+            self._place = fact.value
+
+    def _open(self, fact: Fact) -> None:
+        """A new incident, or another word on one that is known: TensorFlow says the same thing up to five times."""
+        if fact.value == "pool":  # a dump comes before its traceback: what was read so far was another's
+            self._frames, self._place, self._raised = [], None, None
+        known = self._same(fact)
+        if known is None:
+            known = Incident(fact.value, fact, self._epoch, self._step)
+            if not self._orphan.is_empty and not self.incidents:
+                known.pool = self._orphan
+            if len(self.incidents) < KEPT_INCIDENTS:
+                self.incidents.append(known)
+        elif known.kind in ("copy", "autotune") and fact.value in ("pool", "tensor"):
+            known.kind = fact.value
+        known.kinds.add(fact.value)
+        known.last_line = fact.line
+        if self._frames:
+            known.frames = known.frames or list(self._frames)
+            known.place = known.place or self._place
+            known.said.setdefault("traceback", fact)
+        if self._raised is not None:
+            known.said.setdefault("raised", self._raised)
+        if self._layer is not None and fact.line - self._layer.line <= CLOSE_LINES:  # Keras says it before the message
+            known.said.setdefault("layer", self._layer)
+        self._threads[thread_of(fact)] = known
+        self._threads["latest"] = known
+
+    def _same(self, fact: Fact) -> Incident | None:
+        """The incident that this line is about, if it is an old one: of equal ones, a traceback ends in the first."""
+        recent = self.incidents[-8:]
+        for incident in recent if self._frames else reversed(recent):
+            if is_about(incident, fact):
+                return incident
+        return None
+
+    def _about(self, fact: Fact) -> None:
+        incident = self._threads.get("latest")
+        if fact.name == "layer":
+            self._layer = fact
+        if incident is None or fact.line > incident.last_line + NEAR_LINES:
+            return
+        if fact.name == "raised" and fact.line != incident.last_line:
+            self._raised = fact
+        else:
+            incident.add(fact)
+
+    def _dump(self, fact: Fact) -> None:
+        incident = self._threads.get(thread_of(fact)) or self._threads.get("latest")
+        if incident is not None and "allocator" not in incident.said:
+            incident.add(Fact("allocator", fact.value, fact.line, fact.text))
+        elif incident is None:
+            self._keep(Fact("allocator", fact.value, fact.line, fact.text))
+
+    def _dumped(self, fact: Fact) -> None:
+        incident = self._threads.get(thread_of(fact)) or self._threads.get("latest")
+        if incident is None:
+            self._orphan.add(fact)
+        elif not (incident.pool.is_closed and not fact.name.startswith("stat_")):
+            incident.pool.add(fact)
+            incident.last_line = fact.line
+
+    def _close(self) -> None:
+        """What a cut log leaves open: an exception without its message, a dump without its request."""
+        if self._raised is not None and self.incidents:
+            self._threads["latest"].said.setdefault("raised", self._raised)
+        totals = [fact for name, fact in self._orphan.said.items() if name in ("stat_InUse", "in_use_total")]
+        if not self.incidents and totals:
+            incident = Incident("pool", totals[0], self._epoch, self._step, pool=self._orphan, last_line=totals[0].line)
+            for fact in self.all("allocator")[:1]:
+                incident.add(fact)
+            self.incidents.append(incident)
+
+
+def thread_of(fact: Fact) -> str:
+    found = THREAD.match(fact.text)
+    return found[1] if found else "latest"

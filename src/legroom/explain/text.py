@@ -1,0 +1,33 @@
+"""A line of a log made harmless: no colours, no control characters, nothing that a terminal would obey, and never too long."""
+
+import re
+
+LONGEST = 2400
+SHOWN = 300
+ESCAPE = re.compile(
+    r"\x1b(?:\[[0-?]{0,32}[ -/]{0,4}[@-~]?|[\]PX^_][^\x07\x1b\n]{0,256}(?:\x07|\x1b\\)?|[ -/]{0,3}[0-~]?)|\x9b[0-?]{0,32}[@-~]?"
+)
+PRINTED_ESCAPE = re.compile(r"\\(?:x1[bB]|033|u001[bB])\[[0-9;]{0,16}m|\^\[\[[0-9;]{0,16}m|␛\[[0-9;]{0,16}m")
+CONTROL = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\ufff9-\ufffb\ud800-\udfff]"
+)
+
+
+def clean(raw: bytes) -> str:
+    """The text of a piece of a log. What is not UTF-8 becomes a replacement sign."""
+    return clean_text(raw[: 4 * LONGEST].decode("utf-8", "replace"))
+
+
+def clean_text(text: str) -> str:
+    text = text[: 4 * LONGEST]
+    if "\x1b" in text or "\x9b" in text:
+        text = ESCAPE.sub("", text)
+    if "[" in text and ("\\" in text or "^" in text or "␛" in text):
+        text = PRINTED_ESCAPE.sub("", text)
+    return CONTROL.sub("", text)[:LONGEST]
+
+
+def shown(text: str) -> str:
+    """The line as evidence: on one line, and short."""
+    line = " ".join(clean_text(text).split())
+    return line if len(line) <= SHOWN else line[: SHOWN - 1] + "…"

@@ -1,0 +1,77 @@
+"""Why a compiled program does not fit: XLA says how much of it is arguments, temporaries and results."""
+
+import re
+from collections.abc import Iterator
+
+from legroom.explain.guesses import Guess, guess
+from legroom.explain.incidents import Incident
+from legroom.explain.numbers import Numbers
+from legroom.explain.signs import frames_say, share
+from legroom.explain.story import Story
+from legroom.units import GIB, MIB, format_bytes
+
+TINY = 256 * MIB
+ABSURD = 200 * GIB
+STATE = ("parameter", "arguments")
+MAKING_WEIGHTS = re.compile(
+    r"_truncated_normal|jit\(_(?:uniform|normal|gaussian)|random_(?:bits|normal|uniform)|/init(?:ialize)?\b|jit\(init"
+)
+
+
+def xla_guesses(incident: Incident, numbers: Numbers, story: Story) -> Iterator[Guess]:
+    """By the program's own account where there is one, else by size."""
+    if not incident.kinds & {"xla", "hbm", "reserve"}:
+        return
+    parts = {fact.value[0]: fact.value[1] for fact in reversed(incident.lists.get("xla_allocation", []))}
+    facts = incident.lists.get("xla_allocation", [])[:4]
+    state = max((parts.get(name, 0) for name in STATE), default=0)
+    work = max(parts.get("preallocated temp", 0), parts.get("program", 0), parts.get("HLO temp", 0)) + parts.get(
+        "maybe_live_out", 0
+    )
+    total = max(state + work, parts.get("total", 0))
+    failed = numbers.failed_bytes
+    if total and failed is not None and total < TINY and failed < TINY:
+        text = f"The program needs {format_bytes(total)} in all: the memory was already gone before it."
+        yield guess("gpu_shared_or_preallocated", 0.55, text, [incident.opened, *facts])
+        yield guess("leak_or_growth", 0.35, text, [incident.opened])
+    elif total and MAKING_WEIGHTS.search(numbers.op or ""):
+        text = f"The largest buffers are those of {numbers.op}: weights that are being made."
+        yield guess(
+            "weights_or_optimizer_state", 0.75, text, [incident.opened, *incident.lists.get("buffer_op", [])[:2]]
+        )
+    elif total and state > 0.6 * total:
+        yield guess(
+            "weights_or_optimizer_state",
+            0.75,
+            f"{share(state, total)} of the program is what it is given: weights, state, data.",
+            [incident.opened, *facts],
+        )
+    elif total:
+        text = f"{share(work, total)} of the program is made by the step itself: activations, gradients, temporaries."
+        yield guess("batch_or_activations", 0.75, text, [incident.opened, *facts])
+    else:
+        yield from by_size(incident, numbers, story)
+
+
+def by_size(incident: Incident, numbers: Numbers, story: Story) -> Iterator[Guess]:
+    failed, said = numbers.failed_bytes, frames_say(incident)
+    opened = [incident.opened]
+    if story.has("rematerialized"):
+        fact = story.all("rematerialized")[0]
+        wanted, reached = fact.value
+        text = f"XLA could recompute its way down to {format_bytes(reached)}, and {format_bytes(wanted)} were wanted."
+        yield guess("batch_or_activations", 0.75, text, [*opened, fact])
+    elif incident.kind == "hbm":
+        yield guess(
+            "batch_or_activations", 0.65, f"The compiled program needs {format_bytes(failed or 0)} at its peak.", opened
+        )
+    elif failed is not None and failed >= ABSURD:
+        yield guess("tensor_too_large", 0.8, f"{format_bytes(failed)} at once is more than any device holds.", opened)
+    elif said == "state":
+        yield guess("weights_or_optimizer_state", 0.5, "It failed while weights were made or loaded.", opened)
+    elif failed is not None and failed >= TINY:
+        yield guess("batch_or_activations", 0.6, f"One compiled step asks for {format_bytes(failed)} at once.", opened)
+    elif failed is not None:
+        text = f"Not even {format_bytes(failed)} were left."
+        yield guess("gpu_shared_or_preallocated", 0.3, text, opened)
+        yield guess("batch_or_activations", 0.3, text, opened)
