@@ -60,3 +60,8 @@ def template(name, *inputs):
 def test_a_body_is_sorted_by_places_and_stays_runnable(places, expected):
     nodes = (template("a"), template("b", "a"), template("c", "a"))
     assert "".join(node.name for node in in_order(nodes, places)) == expected
+
+
+def test_nothing_comes_before_what_it_waits_for_whatever_the_places_say():
+    nodes = (template("a"), template("b", "a"), template("c", "b"))
+    assert "".join(node.name for node in in_order(nodes, {"a": 5, "c": 1})) == "abc"

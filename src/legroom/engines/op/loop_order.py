@@ -6,6 +6,7 @@ Legroom lays out the body that is still a function, whose nodes have another ord
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from heapq import heapify, heappop, heappush
 from typing import Any
 
 from legroom.engines.op.templates import Template
@@ -40,9 +41,26 @@ def read_order(definition: Any) -> Iterable[str]:
 
 
 def in_order(nodes: Sequence[Template], places: Mapping[str, int]) -> tuple[Template, ...]:
-    """A body's nodes by their places; one that has none comes right after the last of those that it waits for."""
+    """A body's nodes by their places; one that has none comes right after the last of those that it waits for. None comes before
+    what it waits for: a loop inside the loop has no place of its own where its nodes have theirs."""
     known: dict[str, int] = {}
-    for node in nodes:
-        before = (name.split(":")[0] for name in (*node.inputs, *node.controls))
-        known[node.name] = places.get(node.name, max((known.get(name, -1) for name in before), default=-1))
-    return tuple(sorted(nodes, key=lambda node: known[node.name]))
+    waits: dict[str, set[str]] = {}
+    readers: dict[str, list[int]] = {}
+    names = {node.name for node in nodes}
+    for number, node in enumerate(nodes):
+        waits[node.name] = {name.split(":")[0] for name in (*node.inputs, *node.controls)} & names
+        known[node.name] = places.get(node.name, max((known.get(name, -1) for name in waits[node.name]), default=-1))
+        for name in waits[node.name]:
+            readers.setdefault(name, []).append(number)
+    ready = [(known[node.name], number) for number, node in enumerate(nodes) if not waits[node.name]]
+    heapify(ready)
+    found: list[Template] = []
+    while ready:
+        node = nodes[heappop(ready)[1]]
+        found.append(node)
+        for number in readers.get(node.name, ()):
+            waiting = waits[nodes[number].name]
+            waiting.discard(node.name)
+            if not waiting:
+                heappush(ready, (known[nodes[number].name], number))
+    return tuple(found)
