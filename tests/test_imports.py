@@ -24,6 +24,7 @@ FRAMEWORKS = "tensorflow keras jax jaxlib numpy"
             "legroom.engines.xla.schedule",
             "legroom.front.estimating",
             "legroom.capture.hooks",
+            "legroom.watch.watching",
         ),
     ],
 )
@@ -49,7 +50,10 @@ def test_rooms_import_only_rooms_above_them():
         "engines",
         "plans",
         "changes",
+        "watch",
+        "explain",
         "report",
+        "guard",
         "front",
         "cli",
     ]

@@ -124,14 +124,17 @@ def holding(model: Any) -> Iterator[Held]:
 
     optimizers = [value for value in vars(model).values() if isinstance(value, keras.optimizers.Optimizer)]
     others = [optimizer for optimizer in optimizers if optimizer is not model.optimizer]
+    before = [(optimizer, optimizer.__dict__.get("apply")) for optimizer in (model.optimizer, *others)]
     model.optimizer.__dict__["apply"] = note
     for optimizer in others:
         optimizer.__dict__["apply"] = refuse
     try:
         yield held
     finally:
-        for optimizer in (model.optimizer, *others):
+        for optimizer, own in before:  # one may be held back already, by what runs this step
             del optimizer.__dict__["apply"]
+            if own is not None:
+                optimizer.__dict__["apply"] = own
 
 
 @contextmanager

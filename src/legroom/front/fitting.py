@@ -32,14 +32,20 @@ def fit(  # noqa: PLR0913
     budget: str | int | None = None,
     allow: Sequence[str] = (),
     plan: Plan | Planning | str | Path | None = None,
+    guard: Any = False,
     **fit_arguments: Any,
 ) -> Any:
     """`model.fit(x, y, **fit_arguments)`, planned for this GPU (or for `gpu`, `budget`) where it would not fit as it is.
 
     A `plan` that was made before, or the file that it was saved to, is taken as it is. One line says what is done, unless
     verbose=0. The model is put back afterwards, whatever happens. Returns Keras' History; its `legroom_plan` is the Plan.
+    With `guard` (True, or a `legroom.Guard`), steps that run out of memory all the same are taken again in less (`legroom.Guard`); what happened is in
+    `legroom_run`. Without a GPU and a budget, it is then guarded and not planned.
     """
     require_unplanned(model)
+    if guard:
+        wanted = {"gpu": gpu, "budget": budget, "allow": allow, "plan": plan}
+        return guarded_fit(model, guard, wanted, {"x": x, "y": y, **fit_arguments})
     if plan is None and getattr(
         getattr(model, "fit", None), WATCHED, False
     ):  # by `legroom estimate`: its question is the step as it is
@@ -58,6 +64,25 @@ def fit(  # noqa: PLR0913
         Console(stderr=True, highlight=False, soft_wrap=True).print(line)
     history = trained(model, chosen, {"x": x, "y": y, **fit_arguments})
     history.legroom_plan = chosen
+    return history
+
+
+def guarded_fit(model: Any, guard: Any, wanted: dict[str, Any], arguments: dict[str, Any]) -> Any:
+    """The same fit with a guard among its callbacks."""
+    from legroom.guard.callback import Guard
+    from legroom.guard.retry import ALLOWED
+
+    if not isinstance(guard, Guard):
+        allow = (wanted["allow"],) if isinstance(wanted["allow"], str) else wanted["allow"]
+        allowed = [name for name in allow if name == ALLOWED]
+        guard = Guard(allow=allowed, budget=wanted["budget"], verbose=arguments.get("verbose") != 0)
+    given = arguments.get("callbacks") or []
+    arguments = {**arguments, "callbacks": [guard, *(given if isinstance(given, list | tuple) else [given])]}
+    if wanted["plan"] is None and choose_card(wanted["gpu"], wanted["budget"]).is_cpu and wanted["budget"] is None:
+        history = model.fit(**arguments)
+    else:
+        history = fit(model, **wanted, **arguments)
+    history.legroom_run = guard.run
     return history
 
 

@@ -1,0 +1,151 @@
+"""The functions that `evaluate` and `predict` call for each batch while they are guarded.
+
+A batch that does not fit is cut, twice as often each time, and stays cut for the rest of the run; results and metrics are the
+whole batch's. Nothing else is changed: what they assign is held before, as in training.
+
+Private names used, tested with Keras 3.15.1: `Trainer.test_function`, `Trainer.predict_function` (which is given a list of
+batches, one for each step of an execution).
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from legroom.engines.out_of_memory import oom_of
+from legroom.guard.calls import Traced, as_tensors, batch_of
+from legroom.guard.forgetting import forget
+from legroom.guard.journal import Witness
+from legroom.guard.retry import GaveUp
+from legroom.guard.sliced import PredictStep, TestStep
+from legroom.guard.snapshots import Held, hold
+from legroom.guard.transaction import build, is_oom, step_variables
+from legroom.records.run import Way, Where
+from legroom.report.guard import refusal
+
+
+@dataclass
+class Cutting:
+    """In how many slices each batch is taken, and what is told when that changes."""
+
+    witness: Witness
+    where: Where
+    count: int = 1
+
+    def cut_more(self, data: Any, error: BaseException) -> None:
+        """Memory ran out, and all is as before: twice as many slices, or give up."""
+        fact = oom_of(error)
+        forget(error)
+        del error
+        failure = self.witness.event("out_of_memory", self.where, batch_of(data), fact, Way(self.count))
+        self.witness.note(failure)
+        if failure.batch is None or self.count >= failure.batch:
+            message, hint = refusal(failure, ())
+            self.witness.note(replace(failure, kind="gave_up", message=message))
+            raise GaveUp(message, hint)
+        self.count = min(2 * self.count, failure.batch)
+        self.witness.note(replace(failure, kind="changed", way=Way(self.count), message=""))
+
+
+@dataclass
+class Testing:
+    """One model's guarded evaluation."""
+
+    model: Any
+    cutting: Cutting
+    ended: Callable[[], None] = lambda: None
+    traced: dict[int, Traced] = field(default_factory=dict)
+
+    def __call__(self, iterator: Any) -> Any:
+        import tensorflow as tf
+
+        try:
+            return self.run_steps(iterator)
+        except (StopIteration, tf.errors.OutOfRangeError):
+            raise
+        except BaseException:
+            self.ended()
+            raise
+
+    def run_steps(self, iterator: Any) -> Any:
+        import tensorflow as tf
+
+        logs = None
+        for number in range(self.model.steps_per_execution):
+            try:
+                data = next(iterator)
+            except (StopIteration, tf.errors.OutOfRangeError):
+                if number == 0:
+                    raise
+                break
+            except tf.errors.ResourceExhaustedError as error:
+                self.cutting.witness.note_foreign(error, "data")
+                raise
+            logs = self.step(data)
+        return logs
+
+    def step(self, data: Any) -> Any:
+        while True:
+            run, before = self.prepare(data)
+            try:
+                return run()
+            except BaseException as error:
+                before.put_back()
+                if not is_oom(error):
+                    raise
+                failed = error
+            del run, before
+            self.cutting.cut_more(data, failed)
+            del failed
+
+    def prepare(self, data: Any) -> tuple[Callable[[], Any], Held]:
+        """One attempt, and what to go back to."""
+        count = self.cutting.count
+        compiled = bool(self.model.jit_compile)
+        step = self.model.test_step if count == 1 else TestStep(self.model, count, compiled)
+        if self.model.run_eagerly:
+            data = as_tensors(data)
+            build(self.model, data)
+            return lambda: step(data), hold(step_variables(self.model))
+        if count not in self.traced:
+            self.traced[count] = Traced(step, compiled)
+        call, leaves = self.traced[count].prepare(data)
+        return lambda: call(leaves), call.hold()
+
+
+@dataclass
+class Predicting:
+    """One model's guarded prediction: Keras' own function, on whole batches or on slices of them."""
+
+    model: Any
+    original: Callable[[Any], Any]
+    cutting: Cutting
+    ended: Callable[[], None] = lambda: None
+
+    def __call__(self, data: Any) -> Any:
+        """The outputs of these batches, one after the other."""
+        import keras
+        import tensorflow as tf
+
+        try:
+            found = [self.step(batch) for batch in data]
+        except BaseException:
+            self.ended()
+            raise
+        if len(found) == 1:
+            return found[0]
+        return keras.tree.map_structure(lambda *parts: tf.concat(parts, 0), *found)
+
+    def step(self, data: Any) -> Any:
+        while True:
+            before = hold([variable.value for variable in self.model.non_trainable_variables])
+            try:
+                if self.cutting.count == 1:
+                    return self.original([data])
+                return PredictStep(self.model, self.cutting.count)(as_tensors(data), lambda part: self.original([part]))
+            except BaseException as error:
+                before.put_back()
+                if not is_oom(error) or batch_of(data) is None:
+                    raise
+                failed = error
+            self.cutting.cut_more(data, failed)
+            del failed

@@ -1,0 +1,118 @@
+"""The guard's functions put where `fit`, `evaluate` and `predict` look for theirs, and taken away again.
+
+Private names used, tested with Keras 3.15.1: `Trainer.train_function`, `test_function`, `predict_function`: made before
+`on_train_begin` (…), looked up at each step, and made again when they are None.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+from legroom.capture.keras_fit import framework_of_keras
+from legroom.engines.out_of_memory import oom_of
+from legroom.guard.evaluating import Cutting, Predicting, Testing
+from legroom.guard.journal import Journal, Position, Witness
+from legroom.guard.retry import Ways
+from legroom.guard.room import Room
+from legroom.guard.training import Options, Training
+from legroom.records.run import Way, Where
+
+Ended = Callable[[], None]
+WHERE: dict[str, Where] = {"train": "training", "test": "evaluation", "predict": "prediction"}
+
+
+@dataclass(frozen=True, slots=True)
+class Notes:
+    """What a run has written so far, and where it is."""
+
+    journal: Journal
+    position: Position
+
+
+@dataclass
+class Installed:
+    """One of the guard's functions in place of Keras' own."""
+
+    witness: Witness
+    undo: Callable[[], None]
+    ways: Ways | None = None
+    training: Training | None = None
+
+    def way(self) -> Way:
+        return Way() if self.ways is None else self.ways.way
+
+    def careful(self) -> int:
+        return 0 if self.training is None else self.training.update.careful
+
+    def note_callback(self, error: BaseException) -> None:
+        if oom_of(error) is not None:
+            self.witness.note_foreign(error, "callback")
+
+    def put_back(self) -> None:
+        self.undo()
+
+
+def install(model: Any, what: str, notes: Notes, options: Options, ended: Ended) -> Installed:
+    """Guard this model's next `fit`, `evaluate` or `predict`."""
+    if framework_of_keras() == "jax":
+        return install_on_jax(model, what, Witness(notes.journal, None, notes.position), options, ended)
+    room = Room()
+    witness = Witness(notes.journal, room, notes.position)
+    reason = cannot_guard(model, what)
+    if reason:
+        return not_guarded(witness, what, reason)
+    name = f"{what}_function"
+    original = getattr(model, name)
+    if what == "train":
+        ways = Ways(model, options.allow)
+        training = Training(model, original, witness, options, room, ways, ended=ended)
+        model.train_function = training
+        return Installed(witness, lambda: leave_training(training), ways, training)
+    cutting = Cutting(witness, WHERE[what])
+    guarded = Testing(model, cutting, ended) if what == "test" else Predicting(model, original, cutting, ended)
+    setattr(model, name, guarded)
+
+    def undo() -> None:
+        if getattr(model, name) is guarded:
+            setattr(model, name, original)
+
+    return Installed(witness, undo)
+
+
+def install_on_jax(model: Any, what: str, witness: Witness, options: Options, ended: Ended) -> Installed:
+    """Steps on JAX are compiled: they are asked about before they start."""
+    from legroom.guard.jax_training import JaxTraining, cannot_guard_jax, limit_of_device
+
+    limit = options.budget_bytes or limit_of_device()
+    reason = cannot_guard_jax(model, what, limit)
+    if reason or limit is None:
+        return not_guarded(witness, what, reason)
+    ways = Ways(model, options.allow)
+    training = JaxTraining(model, model.train_function, witness, ways, limit, ended)
+    model.train_function = training
+    return Installed(witness, lambda: leave_training(training), ways)
+
+
+def leave_training(training: Any) -> None:
+    """The model as it was found; what was changed in between, Keras makes anew."""
+    model, ways = training.model, training.ways
+    changed = ways.undo is not None
+    ways.take_back()
+    if changed:
+        model.train_function = None
+    elif model.train_function is training:
+        model.train_function = training.original
+
+
+def not_guarded(witness: Witness, what: str, reason: str) -> Installed:
+    witness.note(replace(witness.event("not_guarded", WHERE[what]), message=reason))
+    return Installed(witness, lambda: None)
+
+
+def cannot_guard(model: Any, what: str) -> str:
+    """Why it cannot be guarded at all, or nothing."""
+    if model.distribute_strategy.num_replicas_in_sync > 1:
+        return "it runs on several replicas."
+    if what == "train" and model.optimizer is None:
+        return "the model was compiled without an optimizer."
+    return ""

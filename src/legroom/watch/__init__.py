@@ -1,0 +1,1 @@
+"""Memory while training: sampled at every step, written down, and told from a leak."""
