@@ -66,11 +66,12 @@ def test_weights_statistics_and_seeds_come_out_the_same_on_jax():
 
 def test_the_masks_are_not_in_memory():
     code = """
+        import statistics
         import keras, tensorflow as tf
         from keras import layers as L
         from legroom.changes.dropout import forget_masks
 
-        def peak(change):
+        def peak(change):  # the middle of seven steps: threads make one of them take a few MiB more or less
             keras.utils.set_random_seed(0)
             parts = [part for _ in range(24) for part in (L.Dropout(0.1), L.Activation("linear"))]
             model = keras.Sequential([keras.Input((1 << 20,)), L.BatchNormalization(), *parts, L.Dense(1)])
@@ -78,9 +79,12 @@ def test_the_masks_are_not_in_memory():
             if change: forget_masks(model)
             x, y = tf.ones((4, 1 << 20)), tf.ones((4, 1))
             model.train_on_batch(x, y)
-            tf.config.experimental.reset_memory_stats("CPU:0")
-            model.train_on_batch(x, y)
-            return tf.config.experimental.get_memory_info("CPU:0")["peak"] >> 20
+            peaks = []
+            for _ in range(7):
+                tf.config.experimental.reset_memory_stats("CPU:0")
+                model.train_on_batch(x, y)
+                peaks.append(tf.config.experimental.get_memory_info("CPU:0")["peak"] >> 20)
+            return statistics.median(peaks)
 
         print("PEAKS", peak(False), peak(True))
     """
