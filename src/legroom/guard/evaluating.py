@@ -13,6 +13,7 @@ from typing import Any
 
 from legroom.engines.out_of_memory import oom_of
 from legroom.guard.calls import Traced, as_tensors, batch_of
+from legroom.guard.execution import execute
 from legroom.guard.forgetting import forget
 from legroom.guard.journal import Witness
 from legroom.guard.retry import GaveUp
@@ -56,32 +57,7 @@ class Testing:
     traced: dict[int, Traced] = field(default_factory=dict)
 
     def __call__(self, iterator: Any) -> Any:
-        import tensorflow as tf
-
-        try:
-            return self.run_steps(iterator)
-        except (StopIteration, tf.errors.OutOfRangeError):
-            raise
-        except BaseException:
-            self.ended()
-            raise
-
-    def run_steps(self, iterator: Any) -> Any:
-        import tensorflow as tf
-
-        logs = None
-        for number in range(self.model.steps_per_execution):
-            try:
-                data = next(iterator)
-            except (StopIteration, tf.errors.OutOfRangeError):
-                if number == 0:
-                    raise
-                break
-            except tf.errors.ResourceExhaustedError as error:
-                self.cutting.witness.note_foreign(error, "data")
-                raise
-            logs = self.step(data)
-        return logs
+        return execute(iterator, self.model.steps_per_execution, self.step, self.cutting.witness, self.ended)
 
     def step(self, data: Any) -> Any:
         while True:

@@ -16,6 +16,7 @@ from legroom.errors import InputError
 from legroom.guard.calls import batch_of
 from legroom.guard.compiled_step import CompiledStep, asked_by_xla
 from legroom.guard.copying import CopyStep
+from legroom.guard.execution import execute
 from legroom.guard.forgetting import forget
 from legroom.guard.journal import Witness
 from legroom.guard.retry import GaveUp, Ways
@@ -61,32 +62,7 @@ class Training:
 
     def __call__(self, iterator: Any) -> Any:
         """As many steps as Keras wants in one execution; an error ends the guard."""
-        import tensorflow as tf
-
-        try:
-            return self.run_steps(iterator)
-        except (StopIteration, tf.errors.OutOfRangeError):
-            raise
-        except BaseException:
-            self.ended()
-            raise
-
-    def run_steps(self, iterator: Any) -> Any:
-        import tensorflow as tf
-
-        logs = None
-        for number in range(self.model.steps_per_execution):
-            try:
-                data = next(iterator)
-            except (StopIteration, tf.errors.OutOfRangeError):
-                if number == 0:
-                    raise
-                break
-            except tf.errors.ResourceExhaustedError as error:
-                self.witness.note_foreign(error, "data")
-                raise
-            logs = self.step(data)
-        return logs
+        return execute(iterator, self.model.steps_per_execution, self.step, self.witness, self.ended)
 
     def step(self, data: Any) -> Any:
         """One step with this batch, in as many attempts as it takes."""
