@@ -4,16 +4,19 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: help setup demo test test-full lint format bench bench-accuracy bench-speed bench-host bench-bfc bench-plan bench-gradients clean
+.PHONY: help setup demo test test-full lint format bench bench-accuracy bench-speed bench-host bench-bfc bench-plan bench-gradients bench-guard bench-monitor bench-explain clean
 
 help:
 	@echo "make demo            estimate an example script for three GPUs"
 	@echo "make test            the tests (a fair sample of the long series); make test-full: all of them"
 	@echo "make lint            ruff and mypy; make format: let ruff rewrite"
 	@echo "make bench-accuracy  predictions against a real H200 and this CPU's allocator, written to docs/accuracy.md (long)"
-	@echo "make bench-plan      plans under half of a model's peak, for real, written to docs/plan.md"
+	@echo "make bench-plan      plans under half of a model's peak, and what cutting a step costs, written to docs/plan.md"
 	@echo "make bench-gradients planned steps against whole ones on generated models, written to docs/plan.md (long)"
 	@echo "make bench-host      predicted and measured RAM of data pipelines, written to docs/accuracy-host.md"
+	@echo "make bench-guard     real out-of-memory errors under the guard, written to docs/guard.md (long)"
+	@echo "make bench-monitor   what watching costs, and leaks, written to docs/monitor.md"
+	@echo "make bench-explain   a log of 1 GB, and mutated logs"
 	@echo "make bench-speed     time and memory of an estimate, written to docs/speed.md"
 	@echo "make setup           only the environment: .venv, and the XLA compilers in theirs"
 
@@ -55,6 +58,16 @@ bench-accuracy: $(READY)
 
 bench-plan: $(READY)
 	$(BIN)/python bench/plan.py --write
+	$(BIN)/python bench/accumulation.py --write
+
+bench-guard: $(READY)
+	$(BIN)/python bench/guard.py --write
+
+bench-monitor: $(READY)
+	$(BIN)/python bench/monitor.py
+
+bench-explain: $(READY)
+	$(BIN)/python bench/explain.py --logs --fuzz 100000
 
 bench-gradients: $(READY)
 	$(BIN)/python bench/gradients.py --write
