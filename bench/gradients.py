@@ -1,10 +1,10 @@
 """Planned steps against whole ones: 40 generated models, every action, every way of running them, single and double precision.
 
-    python bench/gradients.py [MODE:PRECISION[:OPTIMIZER] …] [--write] [--resume]
+    python bench/gradients.py [MODE:PRECISION[:OPTIMIZER] …] [--jobs 2] [--resume] [--write]
 
 Compares the gradients that the optimizer gets in the first step and, for every fourth model, all that 20 steps of `fit` leave
-behind. A process for each mode and precision, one after the other, an hour and more in all; the rows are in
-data/gradients.jsonl, which a run of single modes brings up to date. With --write the table goes to docs/plan.md.
+behind. A process for each model and framework, hours of one core in all; the rows are in data/gradients.jsonl, which a run
+of single modes brings up to date. With --write the table goes to docs/plan.md.
 """
 
 import argparse
@@ -14,7 +14,10 @@ import pathlib
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterable, Sequence
+import threading
+import time
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
@@ -37,6 +40,7 @@ NAMES = {
     "jax mended": "JAX, means in float64",
 }
 ACTIONS = {"microbatch": "micro-batches", "remat": "recomputation", "both": "both"}
+OPTIMIZERS = {"float32": "SGD", "float64": "Adam"}
 GRADIENTS = {"float32": 1e-3, "float64": 1e-11}
 STATE = {"float32": 1e-4, "float64": 1e-8}
 
@@ -48,18 +52,29 @@ def recipes() -> list[dict[str, Any]]:
     return [recipe.plain() for recipe in model_recipes.generated()]
 
 
-def run(given: Sequence[dict[str, Any]], folder: pathlib.Path, *names: str) -> list[dict[str, Any]]:
-    """The rows of these modes and precisions, all of one backend, from a process of its own."""
+def run(
+    recipe: dict[str, Any], folder: pathlib.Path, names: Sequence[str], keep: Callable[[dict[str, Any]], None]
+) -> None:
+    """One model in these modes and precisions, all of one backend, in a process of its own; rows are kept as they come."""
     backend = "jax" if names[0].startswith("jax") else "tensorflow"
     env = os.environ | {"KERAS_BACKEND": backend, "TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": "-1"}
     # LLVM's optimisations take most of the time and come after all of XLA's own
     env |= {"JAX_PLATFORMS": "cpu", "JAX_ENABLE_X64": "1", "XLA_FLAGS": "--xla_backend_optimization_level=0"}
     command = [sys.executable, str(HERE / "gradient_runs.py"), str(folder), *names]
-    done = subprocess.run(command, input=json.dumps(given), env=env, capture_output=True, text=True, check=False)
-    rows = [json.loads(line[4:]) for line in done.stdout.splitlines() if line.startswith("ROW ")]
-    if done.returncode:
-        raise RuntimeError(f"{names}: {done.stderr[-2000:]}")
-    return rows
+    with tempfile.TemporaryFile("w+") as said:
+        child = subprocess.Popen(
+            command, env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=said, text=True
+        )
+        assert child.stdin is not None
+        assert child.stdout is not None
+        child.stdin.write(json.dumps([recipe]))
+        child.stdin.close()
+        for line in child.stdout:
+            if line.startswith("ROW "):
+                keep(json.loads(line[4:]))
+        if child.wait():
+            said.seek(0)
+            raise RuntimeError(f"{names}: {said.read()[-2000:]}")
 
 
 def wrong(row: dict[str, Any]) -> str:
@@ -127,34 +142,66 @@ def rounded(rows: list[dict[str, Any]]) -> str:
     )
 
 
-def saved_rows() -> list[dict[str, Any]]:
-    return [json.loads(line) for line in ROWS.read_text().splitlines()] if ROWS.exists() else []
+class Rows:
+    """The rows of the file, brought up to date as new ones come."""
+
+    def __init__(self, path: pathlib.Path) -> None:
+        self.path, self.lock = path, threading.Lock()
+        found = [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+        self.rows = {self.key(row): row for row in found}
+
+    @staticmethod
+    def key(row: dict[str, Any]) -> tuple[Any, ...]:
+        return row["run"], row["recipe"], row["action"]
+
+    def keep(self, row: dict[str, Any]) -> None:
+        with self.lock:
+            self.rows[self.key(row)] = row
+            self.path.write_text("".join(json.dumps(kept) + "\n" for kept in self.rows.values()))
+        if what := wrong(row):
+            print(f"{row['run']} {row['recipe']} {row['action']}: {what}", flush=True)
+
+    def has(self, name: str, recipe: int) -> bool:
+        return all((name, recipe, action) in self.rows for action in ACTIONS)
+
+
+def named(row: dict[str, Any]) -> dict[str, Any]:
+    name = f"{row['mode']}:{row['dtype']}"
+    return {"run": name if name in RUNS and row["optimizer"] == OPTIMIZERS[row["dtype"]] else f"{name}:Adam", **row}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("runs", nargs="*", help=f"of {', '.join(RUNS)}; all of them if none is named")
     parser.add_argument("--write", action="store_true", help="write the table to docs/plan.md")
-    parser.add_argument("--resume", action="store_true", help="only what data/gradients.jsonl does not have")
+    parser.add_argument("--resume", action="store_true", help="only what the file does not have")
+    parser.add_argument("--jobs", type=int, default=2, help="models at a time")
+    parser.add_argument("--rows", type=pathlib.Path, default=ROWS, help="the file")
     options = parser.parse_args()
     chosen = options.runs or RUNS
-    rows = saved_rows()
-    known = {(row["run"], row["recipe"]) for row in rows} if options.resume else set()
-    with tempfile.TemporaryDirectory() as folder:
-        given = recipes()
-        for name in dict.fromkeys([FIRST, *chosen]):
-            missing = [recipe for recipe in given if name == FIRST or (name, recipe["number"]) not in known]
-            if not missing:
-                continue
-            found = [{"run": name, **row} for row in run(missing, pathlib.Path(folder), name)]
-            new = {row["recipe"] for row in found}
-            rows = [row for row in rows if row["run"] != name or row["recipe"] not in new] + found
-            ROWS.write_text("".join(json.dumps(row) + "\n" for row in rows))
-            bad = [f"  {row['recipe']} {row['action']}: {what}" for row in found if (what := wrong(row))]
-            print(f"{name}: {len(found)} comparisons, {len(bad)} wrong", *bad, sep="\n", flush=True)
-    print(table(rows))
+    rows = Rows(options.rows)
+
+    def one(recipe: dict[str, Any]) -> None:
+        missing = [name for name in chosen if not (options.resume and rows.has(name, recipe["number"]))]
+        if recipe["number"] % 4:  # another optimizer is of interest for what twenty steps leave behind
+            missing = [name for name in missing if name.count(":") == 1]
+        if not missing:
+            return
+        started = time.monotonic()
+        with tempfile.TemporaryDirectory() as folder:
+            others = [name for name in missing if not name.startswith("jax") and name != FIRST]
+            run(recipe, pathlib.Path(folder), [FIRST, *others], lambda row: rows.keep(named(row)))
+            if jax := [name for name in missing if name.startswith("jax")]:
+                run(recipe, pathlib.Path(folder), jax, lambda row: rows.keep(named(row)))
+        print(f"model {recipe['number']}: {time.monotonic() - started:.0f} s", flush=True)
+
+    if options.jobs:
+        with ThreadPoolExecutor(options.jobs) as pool:
+            list(pool.map(one, recipes()))
+    kept = list(rows.rows.values())
+    print(table(kept))
     if options.write:
-        put("plan.md", "gradients", table(rows))
+        put("plan.md", "gradients", table(kept))
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ TensorFlow waits ten seconds before it refuses memory. Most of the time is that 
 
 import argparse
 import json
+import os
 import random
 import subprocess
 import sys
@@ -15,11 +16,13 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+from pages import put
+
 ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT / "tests" / "guard"), str(ROOT / "src")]
-DOC = ROOT / "docs" / "guard.md"
+
 WORKER = ROOT / "tests" / "guard" / "guard_worker.py"
-WORKERS = 8
+settings = {"workers": 8}
 GROUPS = (  # model, how it runs, optimizer, precision, tolerance
     ("deep", "graph", "sgd", "float32", 1e-4),
     ("deep", "eager", "sgd", "float32", 1e-4),
@@ -39,12 +42,13 @@ def ask(cases, limit_mb=96, backend="tensorflow"):
     """The worker's answers to these cases, in one process; fewer if it died."""
     import guard_worker
 
-    environment = guard_worker.environment(limit_mb, backend)
+    environment = guard_worker.environment(limit_mb * (4 if guard_worker.DEVICE != "CPU:0" else 1), backend)
     lines = "".join(json.dumps(case) + "\n" for case in cases)
     command = ["nice", "-n", "15", sys.executable, str(WORKER)]
     done = subprocess.run(command, input=lines, capture_output=True, text=True, env=environment, check=False)
     found = [json.loads(line.split(" ", 1)[1]) for line in done.stdout.splitlines() if line.startswith("RESULT ")]
     if len(found) < len(cases):
+        print(f"{len(cases) - len(found)} cases without an answer: {cases[0]}", file=sys.stderr)
         print(done.returncode, done.stderr[-1500:], file=sys.stderr)
     return found
 
@@ -77,7 +81,7 @@ def run_random(count, seconds):
         print("\n".join(random_table([{"group": group, "rows": rows}])[-1:]), flush=True)
         return group, rows
 
-    with ThreadPoolExecutor(WORKERS) as pool:
+    with ThreadPoolExecutor(settings["workers"]) as pool:
         return [{"group": group, "rows": rows} for group, rows in pool.map(one, GROUPS)]
 
 
@@ -93,14 +97,17 @@ def run_exhaustive(apart):
         found = ask([case[2]], limit_mb=16)
         return {"mode": case[0], "optimizer": case[1], "found": found[0] if found else None}
 
-    with ThreadPoolExecutor(WORKERS) as pool:
+    with ThreadPoolExecutor(settings["workers"]) as pool:
         return list(pool.map(one, cases))
 
 
 SHAPES = """
-import sys, time
+import os, sys, time
 import keras, numpy
 import legroom
+if os.environ.get("LEGROOM_GUARD_DEVICE") and keras.backend.backend() == "tensorflow":
+    import guard_worker
+    guard_worker.limit_gpu()
 count, limit = int(sys.argv[1]), sys.argv[2]
 keras.utils.set_random_seed(0)
 layers = keras.layers
@@ -127,7 +134,7 @@ def run_shapes(count):
 
     rows = []
     for backend in ("tensorflow", "jax"):
-        environment = guard_worker.environment(64, backend)
+        environment = guard_worker.environment(64, backend) | {"PYTHONPATH": os.pathsep.join(sys.path)}
         command = ["nice", "-n", "15", sys.executable, "-c", SHAPES, str(count), "64MiB"]
         done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
         lines = [line.split()[1:] for line in done.stdout.splitlines() if line.startswith("SHAPES ")]
@@ -275,17 +282,25 @@ def main():
     parser.add_argument("parts", nargs="*", default=list(PARTS), help=f"of {', '.join(PARTS)}; all without any")
     parser.add_argument("--write", action="store_true", help="put the tables into docs/guard.md")
     parser.add_argument("--small", action="store_true", help="a sample")
+    parser.add_argument("--gpu", action="store_true", help="on this machine's GPU")
+    parser.add_argument("--workers", type=int, help="processes at a time")
+    parser.add_argument("--data", type=Path, default=ROOT / "bench" / "data", help="the folder of what was found")
+    parser.add_argument("--found", action="store_true", help="run nothing: the tables of what was found before")
     options = parser.parse_args()
+    if options.gpu:
+        os.environ["LEGROOM_GUARD_DEVICE"] = "GPU:0"
+    settings["workers"] = options.workers or settings["workers"]
     for part in options.parts:
         run, table = PARTS[part]
+        name = f"{part}_gpu" if options.gpu else part
+        path = options.data / f"guard_{name}.json"
         started = time.monotonic()
-        lines = table(run(options.small))
-        print("\n".join(lines), f"\n({part}: {time.monotonic() - started:.0f} s)", flush=True)
+        found = json.loads(path.read_text()) if options.found else run(options.small)
+        path.write_text(json.dumps(found) + "\n")
+        lines = table(found)
+        print("\n".join(lines), f"\n({name}: {time.monotonic() - started:.0f} s)", flush=True)
         if options.write:
-            text = DOC.read_text()
-            begin, end = f"<!-- {part} -->", f"<!-- /{part} -->"
-            head, rest = text.split(begin, 1)
-            DOC.write_text(f"{head}{begin}\n{chr(10).join(lines)}\n{end}{rest.split(end, 1)[1]}")
+            put("guard.md", name, "\n".join(lines))
 
 
 if __name__ == "__main__":

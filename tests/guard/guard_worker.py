@@ -12,27 +12,32 @@ import time
 
 LIMIT_MB = 96
 KIB = 1024
+DEVICE = os.environ.get("LEGROOM_GUARD_DEVICE", "CPU:0")  # GPU:0 for bench/guard.py --gpu
 
 
 def environment(limit_mb=LIMIT_MB, backend="tensorflow"):
     """The variables of a process in which memory can run out."""
-    return os.environ | {
-        "TF_ENABLE_ONEDNN_OPTS": "0",
-        "TF_CPU_ALLOCATOR_USE_BFC": "1",
-        "TF_CPU_BFC_MEM_LIMIT_IN_MB": str(limit_mb),
-        "TF_CPP_MIN_LOG_LEVEL": "3",
-        "KERAS_BACKEND": backend,
-        "CUDA_VISIBLE_DEVICES": "-1",
-        "PYTHONFAULTHANDLER": "1",
-        "PYTHONWARNINGS": "ignore",
-        "NO_COLOR": "1",
-    }
+    device = {"CUDA_VISIBLE_DEVICES": "-1"} if DEVICE == "CPU:0" else {"TF_FORCE_GPU_ALLOW_GROWTH": "false"}
+    return (
+        os.environ
+        | device
+        | {
+            "TF_ENABLE_ONEDNN_OPTS": "0",
+            "TF_CPU_ALLOCATOR_USE_BFC": "1",
+            "TF_CPU_BFC_MEM_LIMIT_IN_MB": str(limit_mb),
+            "TF_CPP_MIN_LOG_LEVEL": "3",
+            "KERAS_BACKEND": backend,
+            "PYTHONFAULTHANDLER": "1",
+            "PYTHONWARNINGS": "ignore",
+            "NO_COLOR": "1",
+        }
+    )
 
 
 def in_use():
     import tensorflow as tf
 
-    return tf.config.experimental.get_memory_info("CPU:0")["current"]
+    return tf.config.experimental.get_memory_info(DEVICE)["current"]
 
 
 class Ballast:
@@ -47,7 +52,8 @@ class Ballast:
         import tensorflow as tf
 
         self.limit = int(os.environ["TF_CPU_BFC_MEM_LIMIT_IN_MB"]) * KIB * KIB
-        self.shapes = {size: tf.constant([size]) for size in self.PIECES}
+        with tf.device("CPU:0"):
+            self.shapes = {size: tf.constant([size]) for size in self.PIECES}
         self.held = []
         self.missed = 0
         tf.raw_ops.Empty(shape=[self.limit - 2 * KIB * KIB], dtype=tf.uint8, init=False)
@@ -205,11 +211,11 @@ def measurer(found):
 
     class Measurer(keras.callbacks.Callback):
         def on_train_batch_begin(self, batch, logs=None):
-            tf.config.experimental.reset_memory_stats("CPU:0")
+            tf.config.experimental.reset_memory_stats(DEVICE)
             self.base = in_use()
 
         def on_train_batch_end(self, batch, logs=None):
-            found.append(tf.config.experimental.get_memory_info("CPU:0")["peak"] - self.base)
+            found.append(tf.config.experimental.get_memory_info(DEVICE)["peak"] - self.base)
 
     return Measurer()
 
@@ -289,10 +295,10 @@ def run_exhaustive(case, ballast):
     before = state_of(model)
     step(data)
     after = state_of(model)
-    tf.config.experimental.reset_memory_stats("CPU:0")
+    tf.config.experimental.reset_memory_stats(DEVICE)
     base = in_use()
     step(data)
-    peak = tf.config.experimental.get_memory_info("CPU:0")["peak"] - base
+    peak = tf.config.experimental.get_memory_info(DEVICE)["peak"] - base
     found = {"ops": set(), "phases": {}, "wrong": [], "tried": 0, "failed": 0, "careful": 0}
     for free in range(case.get("least", 0), int(1.3 * peak), case.get("apart", 256)):
         for variable, value in zip(everything, start, strict=True):
@@ -322,7 +328,20 @@ def run_exhaustive(case, ballast):
     return {**found, "ops": sorted(found["ops"]), "peak": peak, "careful": step.update.careful}
 
 
+def limit_gpu():
+    """A GPU's memory as small as the CPU's, and the same numbers each time."""
+    import tensorflow as tf
+
+    (card,) = tf.config.list_physical_devices("GPU")
+    limit = tf.config.LogicalDeviceConfiguration(memory_limit=int(os.environ["TF_CPU_BFC_MEM_LIMIT_IN_MB"]))
+    tf.config.set_logical_device_configuration(card, [limit])
+    tf.config.experimental.enable_op_determinism()
+    tf.config.experimental.enable_tensor_float_32_execution(False)
+
+
 def main():
+    if DEVICE != "CPU:0":
+        limit_gpu()
     kept, ballast = {}, Ballast()
     for line in sys.stdin:
         case = json.loads(line)

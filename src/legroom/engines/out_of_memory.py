@@ -10,6 +10,7 @@ from legroom.records.rehearsal import OomFact
 from legroom.records.step import dtype_bytes
 
 ERROR = "ResourceExhaustedError"
+NOT_COPIED = "Dst tensor is not initialized"  # an InternalError: a copy to the GPU that found no memory there
 ASKED = re.compile(r"OOM when allocating (?:\w+ )?tensor (?:with|of) shape ?\[([\d,]*)\] and type (\w+)")
 NODE = re.compile(r"\{\{node ([^}]+)\}\}")
 EAGER_OP = re.compile(r"__wrapped__(\w+?)_device_|\[Op:(\w+)\]")
@@ -35,9 +36,14 @@ def chain(error: BaseException | None) -> Iterator[BaseException]:
 def oom_of(error: BaseException) -> OomFact | None:
     """The out-of-memory error in an exception or behind it, or None. Known by its class's name: TensorFlow is not imported."""
     for inner in chain(error):
-        if any(cls.__name__ == ERROR for cls in type(inner).__mro__):
+        if any(cls.__name__ == ERROR for cls in type(inner).__mro__) or NOT_COPIED in str(inner):
             return read_message(str(inner), place_of(inner))
     return None
+
+
+def is_oom(error: BaseException) -> bool:
+    """Whether this very error is TensorFlow's for memory that is not there."""
+    return any(cls.__name__ == ERROR for cls in type(error).__mro__) or NOT_COPIED in str(error)
 
 
 def read_message(text: str, place: str = "") -> OomFact:

@@ -14,10 +14,11 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
+from legroom.engines.out_of_memory import is_oom
 from legroom.errors import LegroomError
 from legroom.guard.calls import Traced
 from legroom.guard.room import Room
-from legroom.guard.transaction import StepFailed, is_oom
+from legroom.guard.transaction import StepFailed
 from legroom.units import parse_bytes
 
 ASKED = re.compile(r"trying to allocate ([\d.]+) ?([KMGT]iB|bytes)")

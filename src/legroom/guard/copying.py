@@ -4,9 +4,10 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+from legroom.engines.out_of_memory import is_oom
 from legroom.guard.calls import Traced, as_tensors
 from legroom.guard.snapshots import Copied, copy
-from legroom.guard.transaction import StepFailed, build, is_oom, step_variables
+from legroom.guard.transaction import StepFailed, build, step_variables
 from legroom.guard.update import Update
 
 

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from legroom.engines.out_of_memory import oom_of
+from legroom.engines.out_of_memory import is_oom, oom_of
 from legroom.guard.calls import Traced, as_tensors, batch_of
 from legroom.guard.execution import execute
 from legroom.guard.forgetting import forget
@@ -19,7 +19,7 @@ from legroom.guard.journal import Witness
 from legroom.guard.retry import GaveUp
 from legroom.guard.sliced import PredictStep, TestStep
 from legroom.guard.snapshots import Held, hold
-from legroom.guard.transaction import build, is_oom, step_variables
+from legroom.guard.transaction import build, step_variables
 from legroom.records.run import Way, Where
 from legroom.report.guard import refusal
 

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
+from legroom.engines.out_of_memory import is_oom
 from legroom.guard.journal import Witness
 
 
@@ -20,7 +21,9 @@ def execute(iterator: Any, most: int, step: Callable[[Any], Any], witness: Witne
                 if number == 0:
                     raise
                 break
-            except tf.errors.ResourceExhaustedError as error:
+            except Exception as error:
+                if not is_oom(error):
+                    raise
                 witness.note_foreign(error, "data")
                 raise
             logs = step(data)

@@ -7,9 +7,15 @@ to go back takes no memory at all. It costs a copy of what is written meanwhile:
 Private names used, tested with TensorFlow 2.21.0: `EagerTensor._numpy`, which gives a CPU's tensor itself and not a copy.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import product
+from math import prod
 from typing import Any
+
+from legroom.units import KIB
+
+PIECE_BYTES = 256 * KIB  # what is written at once where the device's memory cannot be reached
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,13 +48,22 @@ def hold(variables: Sequence[Any]) -> Held:
 
 @dataclass(frozen=True, slots=True)
 class Copied:
-    """What variables were, in the host's memory."""
+    """What variables were, in the host's memory; on a GPU with a little of its memory, so that there is a way back."""
 
     variables: Sequence[Any]
     arrays: Sequence[Any]
+    reserve: list[Any] = field(default_factory=list)
+
+    def keep_a_way(self) -> None:
+        """An out-of-memory error where a GPU has not even the little left that the way back takes."""
+        import tensorflow as tf
+
+        if any(not variable.device.endswith("CPU:0") for variable in self.variables):
+            self.reserve.append(tf.raw_ops.Empty(shape=[PIECE_BYTES], dtype=tf.uint8, init=False))
 
     def put_back(self) -> None:
-        """Write the values into the memory that the variables have, where it can be reached; it may be the last there is."""
+        """Write the values into the memory that the variables have: it may be the last there is."""
+        self.reserve.clear()
         for variable, array in zip(self.variables, self.arrays, strict=True):
             overwrite(variable, array)
 
@@ -59,7 +74,7 @@ def copy(variables: Sequence[Any]) -> Copied:
 
 
 def overwrite(variable: Any, array: Any) -> None:
-    """Bit by bit, in place on a CPU; elsewhere through one new tensor, or row by row where there is no room for it."""
+    """Bit by bit, in place: as the host's own memory on a CPU, elsewhere piece by piece through a small tensor."""
     import tensorflow as tf
 
     value = tf.raw_ops.ReadVariableOp(resource=variable.handle, dtype=variable.dtype)
@@ -69,15 +84,24 @@ def overwrite(variable: Any, array: Any) -> None:
             place[...] = array
             return
     del value
-    try:
+    if array.nbytes <= PIECE_BYTES:
         variable.assign(array)
-    except tf.errors.ResourceExhaustedError:
-        if not array.ndim:
-            raise
-        for row in range(array.shape[0]):
-            tf.raw_ops.ResourceStridedSliceAssign(
-                ref=variable.handle, begin=[row], end=[row + 1], strides=[1], value=array[row : row + 1]
-            )
+        return
+    for box in boxes(array.shape, PIECE_BYTES // array.itemsize):
+        begin, end = [side.start for side in box], [side.stop for side in box]
+        tf.raw_ops.ResourceStridedSliceAssign(
+            ref=variable.handle, begin=begin, end=end, strides=[1] * len(box), value=array[box]
+        )
+
+
+def boxes(shape: Sequence[int], most: int) -> Iterator[tuple[slice, ...]]:
+    """An array of this shape in parts of at most so many numbers: runs along one axis, whole in those behind it."""
+    axis = next(axis for axis in range(len(shape)) if prod(shape[axis + 1 :]) <= most)
+    step = max(most // max(prod(shape[axis + 1 :]), 1), 1)
+    for outer in product(*(range(size) for size in shape[:axis])):
+        for start in range(0, shape[axis], step):
+            run = slice(start, min(start + step, shape[axis]))
+            yield (*(slice(at, at + 1) for at in outer), run, *(slice(0, size) for size in shape[axis + 1 :]))
 
 
 def size_of(variables: Sequence[Any]) -> int:

@@ -15,6 +15,7 @@ from typing import Any, Literal, Protocol
 
 from legroom.changes.microbatch_override import Held as HeldBack
 from legroom.changes.microbatch_override import holding
+from legroom.engines.out_of_memory import is_oom
 from legroom.errors import InputError, LegroomError
 from legroom.guard.calls import Call, Traced, as_tensors, note_layout
 from legroom.guard.room import Room
@@ -42,12 +43,6 @@ class Step(Protocol):
     """What does one training step with a batch, or raises StepFailed."""
 
     def __call__(self, data: Any) -> Any: ...
-
-
-def is_oom(error: BaseException) -> bool:
-    import tensorflow as tf
-
-    return isinstance(error, tf.errors.ResourceExhaustedError)
 
 
 @dataclass

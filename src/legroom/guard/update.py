@@ -13,10 +13,11 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from legroom.changes.microbatch_override import Held
+from legroom.engines.out_of_memory import is_oom
 from legroom.guard.calls import Call
 from legroom.guard.forgetting import forget
 from legroom.guard.room import Room
-from legroom.guard.snapshots import copy
+from legroom.guard.snapshots import Copied, copy
 
 Kind = Literal["dense", "sparse", "none"]
 
@@ -55,6 +56,24 @@ class Gradients:
 
     layout: Layout
     tensors: Sequence[Any]
+
+
+def attempt(before: Copied, update: Callable[[], Any]) -> BaseException | None:
+    """Update, or put everything back; the error if memory ran out."""
+    try:
+        before.keep_a_way()
+    except BaseException as error:
+        if is_oom(error):
+            return error
+        raise
+    try:
+        update()
+    except BaseException as error:
+        before.put_back()
+        if is_oom(error):
+            return error
+        raise
+    return None
 
 
 def flat_gradients(held: Held) -> tuple[Layout, list[Any]]:
@@ -116,31 +135,20 @@ class Update:
 
     def update_carefully(self, call: Call, gradients: Gradients) -> None:
         """With a copy on the host: as a graph, else op by op."""
-        import tensorflow as tf
-
         self.careful += 1
         before = copy(call.written)
         used = self.room.in_use_bytes()
         if self.too_full_bytes is None or used is None or used < self.too_full_bytes:
-            try:
-                call(list(gradients.tensors))
-            except tf.errors.ResourceExhaustedError as error:
-                before.put_back()
-                self.too_full_bytes = used
-                self.noted(error)
-                forget(error)
-            except BaseException:
-                before.put_back()
-                raise
-            else:
+            error = attempt(before, lambda: call(list(gradients.tensors)))
+            if error is None:
                 return
-        try:
-            self.apply(gradients.layout, gradients.tensors)
-        except BaseException as error:
-            before.put_back()
-            if isinstance(error, tf.errors.ResourceExhaustedError):
-                raise UpdateFailed(error) from None
-            raise
+            self.too_full_bytes = used
+            self.noted(error)
+            forget(error)
+            del error
+        failed = attempt(before, lambda: self.apply(gradients.layout, gradients.tensors))
+        if failed is not None:
+            raise UpdateFailed(failed)
 
     def apply(self, layout: Layout, tensors: Sequence[Any]) -> None:
         """The optimizer's own update."""
@@ -158,12 +166,12 @@ class Update:
 
     def traced(self, gradients: Gradients) -> Call:
         """The update as a graph, or UpdateFailed where there is no room for the optimizer's slots."""
-        import tensorflow as tf
-
         try:
             return self.trace(gradients)
-        except tf.errors.ResourceExhaustedError as error:
-            raise UpdateFailed(error) from None
+        except BaseException as error:
+            if is_oom(error):
+                raise UpdateFailed(error) from None
+            raise
 
     def trace(self, gradients: Gradients) -> Call:
         """The update as a graph; slots are made now if they are not yet."""
