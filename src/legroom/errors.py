@@ -10,7 +10,7 @@ class LegroomError(Exception):
     exit_code = 1
 
     def __init__(self, message: str, hint: str | None = None) -> None:
-        super().__init__(message)
+        Exception.__init__(self, message)  # not super(): some of these are errors of a framework's, too
         self.message = message
         self.hint = hint
 

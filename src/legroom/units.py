@@ -9,6 +9,7 @@ KIB = 1024
 MIB = 1024 * KIB
 GIB = 1024 * MIB
 TIB = 1024 * GIB
+DURATIONS = {"": 1, "s": 1, "sec": 1, "m": 60, "min": 60, "h": 3600}
 
 _FACTORS = {
     "": 1, "b": 1, "bytes": 1,
@@ -43,3 +44,22 @@ def format_bytes(size_bytes: int) -> str:
             value = size / factor
             return f"{sign}{value:.0f} {unit}" if value >= 100 else f"{sign}{value:.1f} {unit}"
     return f"{sign}{size} B"
+
+
+def parse_duration(text: str | float) -> float:
+    """Seconds from a number or a text such as "30s", "5min", "2h"."""
+    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([a-z]*)\s*", str(text).lower())
+    factor = DURATIONS.get(match[2]) if match else None
+    if match is None or factor is None:
+        raise InputError(f"Expected a time such as 30s, 5min or 2h; received {text!r}.")
+    return float(match[1]) * factor
+
+
+def format_duration(seconds: float) -> str:
+    """ "12 s", "3 min 20 s", "2 h 5 min"."""
+    whole = int(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60} s"
+    return f"{whole // 3600} h {whole % 3600 // 60} min"

@@ -14,8 +14,8 @@ FAILED = Event(
 
 def test_a_change_is_one_line():
     assert event_line(FAILED).plain == (
-        "legroom: step 7 ran out of memory in the forward or backward pass (dense/Relu asked for 4.0 MiB, 3.0 MiB were free in "
-        "all); nothing of it was kept. The same batch is taken again in 4 micro-batches of 16, and so are all that follow."
+        "legroom: step 7 ran out of memory in the forward or backward pass (dense/Relu asked for 4.0 MiB beside what it "
+        "held; the whole step has 3.0 MiB); nothing of it was kept. The same batch is taken again in 4 micro-batches of 16, and so are all that follow."
     )
 
 

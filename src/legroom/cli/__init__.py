@@ -14,6 +14,7 @@ from legroom.cli.gpus import gpus
 from legroom.cli.oracle import oracle
 from legroom.cli.output import print_error
 from legroom.cli.plan import plan
+from legroom.cli.run import run
 from legroom.errors import LegroomError
 
 EPILOG = """\b
@@ -29,6 +30,7 @@ def commands() -> None:
     \b
     legroom estimate train.py --gpu t4     will it fit? answered without the GPU
     legroom plan train.py --gpu t4         the cheapest change that makes it fit
+    legroom run train.py                   the script as it is, guarded and resumed
     legroom explain train.log              why memory ran out, and what to do first
     legroom gpus                           the cards that Legroom knows
     legroom doctor                         what this machine has
@@ -36,7 +38,7 @@ def commands() -> None:
     """
 
 
-for command in (estimate, plan, explain, gpus, doctor, oracle):
+for command in (estimate, plan, run, explain, gpus, doctor, oracle):
     commands.add_command(command)
 
 

@@ -60,6 +60,7 @@ class Guard(keras.callbacks.Callback):  # type: ignore[misc]
         self.installed: dict[str, Installed] = {}
         self.way = Way()
         self.careful = 0
+        self.start: Way | None = None  # how steps are run from the first one on
 
     @property
     def run(self) -> Run:
@@ -94,7 +95,10 @@ class Guard(keras.callbacks.Callback):  # type: ignore[misc]
         """From now on the guard's function is called for each step."""
         self.leave(what)
         self.watch_callbacks()
-        self.installed[what] = install(self.model, what, Notes(self.journal, self.position), self.options, self.leave)
+        installed = install(self.model, what, Notes(self.journal, self.position), self.options, self.leave)
+        self.installed[what] = installed
+        if what == "train" and self.start is not None:
+            installed.begin(self.start)
 
     def leave(self, what: str | None = None) -> None:
         """Put Keras' own functions back; all of them if an error ends it."""

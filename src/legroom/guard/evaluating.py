@@ -16,7 +16,7 @@ from legroom.guard.calls import Traced, as_tensors, batch_of
 from legroom.guard.execution import execute
 from legroom.guard.forgetting import forget
 from legroom.guard.journal import Witness
-from legroom.guard.retry import GaveUp
+from legroom.guard.retry import gave_up
 from legroom.guard.sliced import PredictStep, TestStep
 from legroom.guard.snapshots import Held, hold
 from legroom.guard.transaction import build, step_variables
@@ -42,7 +42,7 @@ class Cutting:
         if failure.batch is None or self.count >= failure.batch:
             message, hint = refusal(failure, ())
             self.witness.note(replace(failure, kind="gave_up", message=message))
-            raise GaveUp(message, hint)
+            raise gave_up(message, hint)
         self.count = min(2 * self.count, failure.batch)
         self.witness.note(replace(failure, kind="changed", way=Way(self.count), message=""))
 

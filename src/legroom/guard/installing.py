@@ -5,14 +5,16 @@ Private names used, tested with Keras 3.15.1: `Trainer.train_function`, `test_fu
 """
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
 from legroom.capture.keras_fit import framework_of_keras
 from legroom.engines.out_of_memory import oom_of
+from legroom.errors import LegroomError
 from legroom.guard.evaluating import Cutting, Predicting, Testing
 from legroom.guard.journal import Journal, Position, Witness
-from legroom.guard.retry import Ways
+from legroom.guard.retry import GaveUp, Ways
 from legroom.guard.room import Room
 from legroom.guard.training import Options, Training
 from legroom.records.run import Way, Where
@@ -41,11 +43,22 @@ class Installed:
     def way(self) -> Way:
         return Way() if self.ways is None else self.ways.way
 
+    def begin(self, way: Way) -> None:
+        """Run steps this way from the first one on, if it takes less than the way they are run, and may be taken."""
+        if self.ways is None or (
+            way.micro_batches <= self.ways.way.micro_batches and way.recomputed <= self.ways.way.recomputed
+        ):
+            return
+        function = self.ways.model.train_function
+        with suppress(LegroomError):
+            self.ways.take(way, None)
+        self.ways.model.train_function = function
+
     def careful(self) -> int:
         return 0 if self.training is None else self.training.update.careful
 
     def note_callback(self, error: BaseException) -> None:
-        if oom_of(error) is not None:
+        if oom_of(error) is not None and not isinstance(error, GaveUp):
             self.witness.note_foreign(error, "callback")
 
     def put_back(self) -> None:

@@ -53,6 +53,8 @@ class JaxTraining:
         """One step with a program that is known to fit."""
         import jax
 
+        if self.witness.position.goes_by(data):
+            return {}, state
         self.witness.position.step += 1
         leaves = jax.tree_util.tree_leaves(data)
         key = tuple((tuple(leaf.shape), leaf.dtype) for leaf in leaves)

@@ -4,6 +4,7 @@ import json
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 
@@ -51,10 +52,22 @@ class Journal:
 
 @dataclass
 class Position:
-    """Where a run is: steps since it began, and Keras' epoch."""
+    """Where a run is: steps since it began, and Keras' epoch. Who resumes one sees its batches, and lets the first ones go by."""
 
     step: int = 0
     epoch: int = 0
+    saw: Callable[[Any], None] | None = None
+    skip: int = 0
+
+    def goes_by(self, data: Any) -> bool:
+        """Whether this batch was trained on before."""
+        if self.saw is not None:
+            self.saw(data)
+        if not self.skip:
+            return False
+        self.skip -= 1
+        self.step += 1
+        return True
 
 
 @dataclass

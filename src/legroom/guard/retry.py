@@ -4,6 +4,7 @@ Twice as many micro-batches each time, down to one sample, then recomputed layer
 is learned (batch normalisation), recomputed layers come first, and micro-batches only if the user allows them.
 """
 
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -23,6 +24,25 @@ ALLOWED = "batchnorm-split"
 
 class GaveUp(LegroomError):
     """A step that cannot be done in the memory there is; everything is as it was before it."""
+
+
+def gave_up(message: str, hint: str) -> GaveUp:
+    """A GaveUp that a script's own `except ResourceExhaustedError` knows, too."""
+    tf: Any = sys.modules.get("tensorflow")
+    if tf is None:
+        return GaveUp(message, hint)
+
+    class OnTensorFlow(GaveUp, tf.errors.ResourceExhaustedError):  # type: ignore[misc]
+        message = ""  # a property there, a plain attribute here
+
+        def __init__(self) -> None:
+            tf.errors.ResourceExhaustedError.__init__(self, None, None, message)
+            GaveUp.__init__(self, message, hint)
+
+        __str__ = GaveUp.__str__
+
+    OnTensorFlow.__name__ = OnTensorFlow.__qualname__ = "GaveUp"
+    return OnTensorFlow()
 
 
 @dataclass

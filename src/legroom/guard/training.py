@@ -19,7 +19,7 @@ from legroom.guard.copying import CopyStep
 from legroom.guard.execution import execute
 from legroom.guard.forgetting import forget
 from legroom.guard.journal import Witness
-from legroom.guard.retry import GaveUp, Ways
+from legroom.guard.retry import Ways, gave_up
 from legroom.guard.room import Room
 from legroom.guard.transaction import EagerStep, GraphStep, NotSeparable, Step, StepFailed
 from legroom.guard.update import Update
@@ -66,6 +66,8 @@ class Training:
 
     def step(self, data: Any) -> Any:
         """One step with this batch, in as many attempts as it takes."""
+        if self.witness.position.goes_by(data):
+            return {}
         self.witness.position.step += 1
         if self.options.retry_larger is not None and self.good >= self.options.retry_larger:
             self.try_larger(data)
@@ -128,7 +130,7 @@ class Training:
     def give_up(self, failure: Event) -> NoReturn:
         message, hint = refusal(failure, tuple(self.ways.reasons.values()))
         self.witness.note(replace(failure, kind="gave_up", message=message))
-        raise GaveUp(message, hint)
+        raise gave_up(message, hint)
 
     def try_larger(self, data: Any) -> None:
         self.good = 0

@@ -56,7 +56,9 @@ def way_text(way: Way, batch: int | None = None) -> str:
 def asked_text(event: Event) -> str:
     if event.asked_bytes is None:
         return ""
-    free = "" if event.free_bytes is None else f", {format_bytes(event.free_bytes)} were free in all"
+    free = (
+        "" if event.free_bytes is None else f" beside what it held; the whole step has {format_bytes(event.free_bytes)}"
+    )
     who = f"{event.op} " if event.op else ""
     return f" ({who}asked for {format_bytes(event.asked_bytes)}{free})"
 
@@ -69,7 +71,7 @@ def refusal(event: Event, reasons: tuple[str, ...]) -> tuple[str, str]:
     """What to say, and what to do, where a step cannot be done at all."""
     needed = "" if event.asked_bytes is None else f" It asked for {format_bytes(event.asked_bytes)}"
     if needed and event.free_bytes is not None:
-        needed += f" where {format_bytes(event.free_bytes)} were free in all"
+        needed += f" beside what it held already, of {format_bytes(event.free_bytes)} for the whole step"
     if needed and event.in_use_bytes is not None:
         needed += (
             f", beside {format_bytes(event.in_use_bytes)} that stay between steps: it would need "

@@ -1,0 +1,129 @@
+"""What happens when a script under `legroom run` calls `fit`, `evaluate` or `predict`: a plan, a guard and a keeper are added.
+
+Private names used, tested with Keras 3.15.1: `keras.src.trainers.trainer.Trainer`, of which the backend's own trainer has `fit`.
+"""
+
+import inspect
+import os
+from collections.abc import Callable
+from contextlib import nullcontext, suppress
+from dataclasses import dataclass, field
+from functools import wraps
+from typing import Any
+
+from legroom.changes.drawn import nothing_drawn
+from legroom.errors import DoesNotFit, LegroomError, MissingError
+from legroom.front.fitting import captured_fit, look_at
+from legroom.records.plan import Plan
+from legroom.running.settings import Settings
+from legroom.running.speech import say
+from legroom.running.store import Store
+
+VERBS = ("fit", "evaluate", "predict")
+
+
+@dataclass
+class Fits:
+    """The trainings of one process, numbered as they come."""
+
+    settings: Settings
+    store: Store
+    process: int = field(default_factory=os.getpid)
+    count: int = 0
+    inside: bool = False
+    plans: dict[str, Plan] = field(default_factory=dict)  # by what they were made for
+
+    def install(self) -> None:
+        """Right after Keras was imported."""
+        from keras import Model
+        from keras.src.trainers.trainer import Trainer
+
+        trainer = next((cls for cls in Model.__mro__ if "fit" in vars(cls) and issubclass(cls, Trainer)), None)
+        if trainer is None:
+            raise MissingError("Keras' trainer is not where it was in the tested version (Keras 3.15.1).")
+        for verb in VERBS:
+            setattr(trainer, verb, self.watched(getattr(trainer, verb), verb))
+
+    def watched(self, method: Callable[..., Any], verb: str) -> Callable[..., Any]:
+        signature = inspect.signature(method)
+
+        @wraps(method)
+        def call(model: Any, *args: Any, **kwargs: Any) -> Any:
+            # what a process forked from this one trains is its own affair, and so is a call from inside another
+            if self.inside or os.getpid() != self.process or (not model.compiled and verb == "fit"):
+                return method(model, *args, **kwargs)
+            arguments = dict(signature.bind(model, *args, **kwargs).arguments)
+            model = arguments.pop("self")
+            self.inside = True
+            try:
+                if verb == "fit":
+                    return self.fit(model, method, arguments)
+                return method(model, **{**arguments, "callbacks": [*listed(arguments), self.guard(arguments)]})
+            finally:
+                self.inside = False
+
+        return call
+
+    def guard(self, arguments: dict[str, Any]) -> Any:
+        """The script's own, or one of ours."""
+        from legroom.guard.callback import Guard
+
+        for given in listed(arguments):
+            if isinstance(given, Guard):
+                return given
+        guard = Guard(
+            allow=[name for name in self.settings.allow if name == "batchnorm-split"], budget=self.settings.budget_bytes
+        )
+        guard.journal.path = self.settings.events
+        return guard
+
+    def fit(self, model: Any, method: Callable[..., Any], arguments: dict[str, Any]) -> Any:
+        from legroom.running.keeper import Keeper
+
+        number, self.count = self.count, self.count + 1
+        given = listed(arguments)
+        guard = self.guard(arguments)
+        keeper = Keeper(self.store, number, guard, self.settings.every_seconds, say)
+        keeper.others = [other for other in given if other is not guard]
+        keeper.resume = self.settings.resume
+        if keeper.resume and self.store.has(number):  # else it must draw what it would have drawn
+            build(model, arguments)
+        if self.settings.resume and self.store.facts(number, "done") is not None:
+            return method(model, **{**arguments, "epochs": 0, "callbacks": [guard, keeper], "verbose": 0})
+        guard.start = self.settings.way
+        ours = [guard, *keeper.others, keeper]
+        with self.planned(model, arguments, number):
+            return method(model, **{**arguments, "callbacks": ours})
+
+    def planned(self, model: Any, arguments: dict[str, Any], number: int) -> Any:
+        """The model with its plan, for as long as it trains."""
+        from legroom.running.planning import find_plan, with_plan
+
+        if not self.settings.plan:
+            return nullcontext()
+        try:
+            plan = find_plan(model, arguments, self.settings, number, self.plans)
+        except DoesNotFit as refused:
+            say(f"{refused.message} It is guarded all the same.")
+        except LegroomError as error:
+            say(f"no plan was made ({error.message}). The training is guarded all the same.")
+        else:
+            return with_plan(model, plan)
+        return nullcontext()
+
+
+def build(model: Any, arguments: dict[str, Any]) -> None:
+    """Make all variables, which Keras does at the first step: a state is taken up before it."""
+    seen, arguments["x"] = look_at(arguments.get("x"))
+    with suppress(LegroomError), nothing_drawn():
+        captured_fit(model, {**arguments, "x": seen}).built()
+
+
+def listed(arguments: dict[str, Any]) -> list[Any]:
+    """The callbacks that the script gives."""
+    given = arguments.get("callbacks")
+    if given is None:
+        return []
+    if hasattr(given, "callbacks"):  # a CallbackList: whoever makes one wants no others
+        return list(given.callbacks)
+    return list(given) if isinstance(given, list | tuple) else [given]

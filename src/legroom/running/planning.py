@@ -1,0 +1,55 @@
+"""The plan of a fit under `legroom run`: made in the script's own process before the first step, and used again after a restart."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import Any
+
+from legroom.capture.fingerprint import fingerprint
+from legroom.errors import LegroomError
+from legroom.front.applying import DONE, apply, load_plan, save_plan, undo
+from legroom.front.fitting import captured_fit, chosen_or_refused, look_at, plan_for
+from legroom.front.target import choose_card
+from legroom.records.plan import Plan
+from legroom.report.fit_line import planned_line
+from legroom.running.settings import Settings
+from legroom.running.speech import say, say_line
+
+
+def find_plan(
+    model: Any, arguments: dict[str, Any], settings: Settings, number: int, known: dict[str, Plan]
+) -> Plan | None:
+    """What is to be done to this model; None where nothing is known of the memory, or the script has planned itself."""
+    card = choose_card(None, settings.budget_bytes)
+    if (card.is_cpu and settings.budget_bytes is None) or getattr(model, DONE, None) is not None:
+        return None
+    path = settings.home / f"plan-{number}.json"
+    if settings.resume and path.exists():
+        with suppress(LegroomError):
+            return load_plan(path).best
+    seen, arguments["x"] = look_at(arguments.get("x"))
+    step = captured_fit(model, {**arguments, "x": seen})
+    key = fingerprint(step)
+    if key is None or key not in known:
+        say("planning for the memory there is…")
+        planning = plan_for(step, card, settings.allow, {**arguments, "x": seen})
+        plan = chosen_or_refused(planning)
+        say_line(planned_line(planning))
+        with suppress(OSError):
+            save_plan(planning, path)
+        if key is None:
+            return plan
+        known[key] = plan
+    return known[key]
+
+
+@contextmanager
+def with_plan(model: Any, plan: Plan | None) -> Iterator[None]:
+    """The model with this plan, put back whatever happens."""
+    if plan is None or not plan.actions:
+        yield
+        return
+    apply(plan, model)
+    try:
+        yield
+    finally:
+        undo(model)
