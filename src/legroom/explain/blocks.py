@@ -10,6 +10,7 @@ from legroom.errors import InputError
 BLOCK_BYTES = 256 * 1024
 LOOKED_AT = 8192
 SHARE_OF_NOISE = 0.3
+NUL_WEIGHS = 8  # text may hold a stray control character, and hardly ever a NUL
 MAGIC = (
     b"\x1f\x8b",
     b"PK\x03\x04",
@@ -57,7 +58,7 @@ def pieces(stream: BinaryIO, name: str) -> Iterator[bytes]:
         if first.startswith(mark):
             yield from decoded(stream, first[len(mark) :], encoding)
             return
-    first = first.lstrip(b"\x00") if first.startswith(b"\x00") else first
+    first = past_nuls(stream, first, name)
     refuse_binary(first[:LOOKED_AT], name)
     while first:
         yield first
@@ -71,10 +72,25 @@ def decoded(stream: BinaryIO, first: bytes, encoding: str) -> Iterator[bytes]:
         first = stream.read(BLOCK_BYTES)
 
 
+def past_nuls(stream: BinaryIO, first: bytes, name: str) -> bytes:
+    """A log that was emptied while it was written begins with NULs; nothing but NULs is no log."""
+    only_nuls = False
+    while first.startswith(b"\x00"):
+        first, only_nuls = first.lstrip(b"\x00"), True
+        first = first or stream.read(BLOCK_BYTES)
+    if only_nuls and not first:
+        raise not_text(name)
+    return first
+
+
 def refuse_binary(head: bytes, name: str) -> None:
     """A log that was pasted by mistake as something else must not be searched for words."""
-    noise = len(head.translate(None, TEXT))
+    controls = len(head.translate(None, TEXT))
+    broken = head.decode("utf-8", "replace").count("\ufffd") if controls else 0
+    noise = controls + broken + (NUL_WEIGHS - 1) * head.count(0)
     if head.startswith(MAGIC) or noise > SHARE_OF_NOISE * len(head):
-        raise InputError(
-            f"{name} is not a text file.", "Give the log as text, e.g. python train.py 2>&1 | tee train.log"
-        )
+        raise not_text(name)
+
+
+def not_text(name: str) -> InputError:
+    return InputError(f"{name} is not a text file.", "Give the log as text, e.g. python train.py 2>&1 | tee train.log")

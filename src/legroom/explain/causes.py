@@ -16,18 +16,19 @@ from legroom.records.diagnosis import Cause, CauseName, Evidence, Fact
 DOUBT = 0.5
 TOO_LITTLE = 0.28
 LINES_EACH = 6
+MUCH_LEFT = 0.5
 HARMLESS = ("harmless", "large_allocation", "rematerialized", "captured_constants", "regions_collected", "autotune")
 
 
-def judge(story: Story, incident: Incident | None, numbers: Numbers | None) -> tuple[Cause, ...]:
+def judge(story: Story, incident: Incident | None, numbers: Numbers) -> tuple[Cause, ...]:
     """The causes that the log speaks for, the likeliest first; `unknown` leads where nothing speaks loud enough."""
     guesses = list(guesses_of(story, incident, numbers))
     return rank(guesses, incident.opened if incident is not None else None)
 
 
-def guesses_of(story: Story, incident: Incident | None, numbers: Numbers | None) -> Iterator[Guess]:
+def guesses_of(story: Story, incident: Incident | None, numbers: Numbers) -> Iterator[Guess]:
     yield from at_start(story, incident)
-    if incident is None or numbers is None:
+    if incident is None:
         yield from without_incident(story)
     elif incident.kind == "constant":
         yield guess(
@@ -73,6 +74,9 @@ def at_start(story: Story, incident: Incident | None) -> Iterator[Guess]:
                 "The versions of the libraries do not match: this is not about memory.",
                 story.all("wrong_library")[:2],
             )
+        elif any(fact.value > MUCH_LEFT for fact in story.all("left_at_failure")):
+            text = "Most of the card was free when cuDNN could not start: compare its version with the framework's."
+            yield guess("unknown", 0.7, text, [*story.all("left_at_failure")[:1], *story.all("cudnn")[:1]])
         else:
             weight = 0.85 if incident is None or incident.kind == "autotune" else 0.5
             yield guess(
@@ -102,6 +106,9 @@ def without_incident(story: Story) -> Iterator[Guess]:
             "cuDNN or cuBLAS could not allocate what it works in.",
             story.all("cudnn_workspace")[:2],
         )
+    if story.has("kernel_died") and story.has("large_allocation"):
+        facts = [*story.all("large_allocation")[-1:], *story.all("kernel_died")[:1]]
+        yield guess("host_ram_other", 0.6, "A large allocation, and the notebook's kernel was gone.", facts)
     if story.has("refused_on_host"):
         yield guess(
             "host_ram_other", 0.7, "The driver could not pin memory of the host.", story.all("refused_on_host")[:2]
@@ -114,7 +121,8 @@ def without_incident(story: Story) -> Iterator[Guess]:
             story.all("retraced")[:3],
         )
     elif not story.has(
-        "refused", "driver_out", "cudnn", "cudnn_workspace", "mentioned", "no_context", "refused_on_host"
+        *("refused", "driver_out", "cudnn", "cudnn_workspace", "mentioned", "no_context", "refused_on_host"),
+        "kernel_died",
     ):
         for name in HARMLESS:
             if story.has(name):

@@ -3,18 +3,16 @@
 from collections.abc import Iterator
 from math import prod
 
+from legroom.explain.growth_causes import growth_guesses
 from legroom.explain.guesses import Guess, guess
 from legroom.explain.incidents import Incident
 from legroom.explain.numbers import Numbers
 from legroom.explain.signs import (
-    dumped_growth,
     frames_say,
+    is_activation_op,
     is_state_op,
     is_weight_shape,
-    numbered_op,
-    printed_growth,
     refused_sizes,
-    repeated_chunks,
     share,
     starved_card,
 )
@@ -24,9 +22,8 @@ from legroom.units import GIB, format_bytes
 
 HUGE = 24 * GIB
 DATA_ROWS = 2000
-LONG_AGO = 2
-SOME_STEPS, MANY_STEPS = 20, 200
 ROOMY = 0.03  # with less than this left after the request, the pool is as good as full: the next one would fail anyhow
+HALF_EMPTY = 0.3
 BYTE_TYPES = ("uint8", "int8")
 
 
@@ -36,7 +33,7 @@ def device_guesses(incident: Incident, numbers: Numbers, story: Story) -> Iterat
     yield from of_the_pool(incident, numbers, story)
     yield from of_the_tensor(incident, numbers, opened)
     yield from of_the_workspace(incident, numbers, story)
-    yield from of_growth(incident, numbers, story)
+    yield from growth_guesses(incident, numbers, story)
     yield from of_others(incident, numbers, story)
 
 
@@ -103,7 +100,13 @@ def of_the_tensor(incident: Incident, numbers: Numbers, opened: list[Fact | None
             f"{numbers.op} makes or updates weights or optimizer state.",
             [*opened, incident.said.get("op")],
         )
-    elif is_weight_shape(shape):
+    elif "updates" in incident.said:
+        text = f"The operation was defined in {incident.value('updates')}, where an optimizer updates weights."
+        yield guess("weights_or_optimizer_state", 0.65, text, [*opened, incident.said["updates"]])
+    elif "state_kernel" in incident.said:
+        text = f"It failed in {incident.value('state_kernel')}, which writes weights."
+        yield guess("weights_or_optimizer_state", 0.65, text, [*opened, incident.said["state_kernel"]])
+    elif is_weight_shape(shape) and not is_activation_op(numbers.op):
         yield guess(
             "weights_or_optimizer_state", 0.65, f"{list(shape or ())} is the shape of weights, not of a batch.", opened
         )
@@ -115,8 +118,14 @@ def of_the_tensor(incident: Incident, numbers: Numbers, opened: list[Fact | None
         yield guess(
             "batch_or_activations", 0.7 if is_full else 0.5, f"{text} {full_text(numbers)}" if is_full else text, opened
         )
-    elif incident.kind in ("pool", "tensor", "copy", "torch"):
+    elif incident.kind in ("pool", "tensor", "copy", "torch") and not is_half_empty(numbers):
         yield guess("batch_or_activations", 0.35, full_text(numbers), opened)
+
+
+def is_half_empty(numbers: Numbers) -> bool:
+    """Whether there was far more room than was asked for, as far as the log says it: then it was not for being full."""
+    free, limit = numbers.free_bytes, numbers.limit_bytes
+    return free is not None and limit is not None and free > max(HALF_EMPTY * limit, 2 * (numbers.failed_bytes or 0))
 
 
 def full_text(numbers: Numbers) -> str:
@@ -177,48 +186,6 @@ def is_short(numbers: Numbers) -> bool:
     """Whether the request would fit into the pool, but not into what is free of it."""
     free, failed = numbers.free_bytes, numbers.failed_bytes
     return free is not None and failed is not None and free < failed <= (numbers.limit_bytes or 0)
-
-
-def of_growth(incident: Incident, numbers: Numbers, story: Story) -> Iterator[Guess]:
-    """Training that went well for a while had enough memory: what it needs later has grown."""
-    if growth := printed_growth(story):
-        sizes, facts = growth
-        yield guess(
-            "leak_or_growth",
-            0.8,
-            f"Memory grew from {format_bytes(sizes[0])} to {format_bytes(sizes[-1])} before it ran out.",
-            facts,
-        )
-    elif growth := dumped_growth(story):
-        sizes, facts = growth
-        yield guess(
-            "leak_or_growth",
-            0.85,
-            f"From dump to dump {format_bytes(sizes[0])} became {format_bytes(sizes[-1])} for the same request.",
-            facts,
-        )
-    if repeated := repeated_chunks(numbers):
-        size, count = repeated
-        text = f"{count} pieces of {format_bytes(size)} each are held at once: no model has that many equal tensors."
-        yield guess("leak_or_growth", 0.8, text, [incident.opened])
-    if incident.epoch is not None and incident.epoch >= LONG_AGO:
-        facts = story.all("epoch")[-1:]
-        yield guess("leak_or_growth", 0.8, f"It had trained up to epoch {incident.epoch} before.", facts)
-    elif incident.step is not None and incident.step >= SOME_STEPS:
-        weight = 0.75 if incident.step >= MANY_STEPS else 0.4
-        text = f"It had made {incident.step} steps before, and equal steps need equal memory."
-        yield guess("leak_or_growth", weight, text, story.all("step")[-1:])
-    if (numbered := numbered_op(numbers)) is not None:
-        text = f"The graph holds {numbered} operations of one kind: it grows, as models built in a loop make it."
-        yield guess("leak_or_growth", 0.6, text, [incident.said.get("node") or incident.opened])
-    if story.has("retraced"):
-        facts = story.all("retraced")
-        yield guess(
-            "retracing",
-            0.9 if story.counts["retraced"] > 1 else 0.65,
-            f"A function was traced again and again ({story.counts['retraced']} warnings): each trace keeps its memory.",
-            facts[:3],
-        )
 
 
 def of_others(incident: Incident, numbers: Numbers, story: Story) -> Iterator[Guess]:

@@ -10,11 +10,16 @@ from legroom.explain.advice import advise
 from legroom.explain.causes import judge
 from legroom.explain.errors import notes_of, text_of
 from legroom.explain.lines import LineFinder
-from legroom.explain.numbers import numbers_of
+from legroom.explain.numbers import numbers_beside, numbers_of
 from legroom.explain.readers import PHRASES, read_line
 from legroom.explain.story import Story
-from legroom.explain.text import clean_text
+from legroom.explain.text import clean_text, unwrapped
 from legroom.records.diagnosis import Diagnosis, Fact
+
+TOLD = (
+    *("failed_bytes", "device", "allocator", "dtype", "pool"),
+    *("limit_bytes", "in_use_bytes", "free_bytes", "largest_free_bytes"),
+)
 
 
 def explain(error_or_text: BaseException | str | bytes) -> Diagnosis:
@@ -27,12 +32,30 @@ def explain(error_or_text: BaseException | str | bytes) -> Diagnosis:
 
 def explain_stream(stream: BinaryIO, name: str) -> Diagnosis:
     """The same for a log that may be larger than memory."""
-    story = Story()
     finder = LineFinder(PHRASES)
-    story.read(facts_of(finder, stream, name))
+    found = told(finder, stream, name)
     if finder.is_empty:
         raise InputError(f"{name} is empty.", "Give the log of a run: python train.py 2>&1 | tee train.log")
+    for log in unwrapped(finder.only_block):
+        again = told(LineFinder(PHRASES), io.BytesIO(log), name)
+        found = again if says_more(again, found) else found
+    return found
+
+
+def told(finder: LineFinder, stream: BinaryIO, name: str) -> Diagnosis:
+    story = Story()
+    story.read(facts_of(finder, stream, name))
     return diagnose(story)
+
+
+def says_more(again: Diagnosis, found: Diagnosis) -> bool:
+    """Whether a second reading of the same log knows all that the first knows, and something besides."""
+    if found.cause == "unknown" and not found.incidents:
+        return again.cause != "unknown" or bool(again.incidents)
+    names = (*TOLD, "op", "tensor_shape")
+    before = {name: getattr(found, name) for name in names if getattr(found, name) is not None}
+    after = {name: getattr(again, name) for name in names if getattr(again, name) is not None}
+    return len(after) > len(before) and all(after.get(name) == value for name, value in before.items())
 
 
 def explain_error(error: BaseException) -> Diagnosis:
@@ -50,28 +73,18 @@ def facts_of(finder: LineFinder, stream: BinaryIO, name: str) -> Iterator[Fact]:
 def diagnose(story: Story) -> Diagnosis:
     """The incident to explain, its numbers, its causes, and what to do."""
     incident = story.main()
-    numbers = None if incident is None else numbers_of(incident, story)
+    numbers = numbers_beside(story) if incident is None else numbers_of(incident, story)
     causes = judge(story, incident, numbers)
     found = Diagnosis(causes[0].cause, causes, incidents=len(story.incidents))
-    if incident is not None and numbers is not None:
+    if found.cause != "unknown" or incident is not None:
         found = replace(
             found,
-            failed_bytes=numbers.failed_bytes,
-            device=numbers.device,
-            allocator=numbers.allocator,
+            **{name: getattr(numbers, name) for name in TOLD},
             tensor_shape=numbers.shape,
-            dtype=numbers.dtype,
             op=said(numbers.op),
             layer=said(numbers.layer),
-            limit_bytes=numbers.limit_bytes,
-            in_use_bytes=numbers.in_use_bytes,
-            free_bytes=numbers.free_bytes,
-            largest_free_bytes=numbers.largest_free_bytes,
-            pool=numbers.pool,
-            place=said(incident.place),
+            place=None if incident is None else said(incident.place),
         )
-    elif story.has("refused"):
-        found = replace(found, failed_bytes=story.all("refused")[0].value)
     return replace(found, advice=advise(found, story))
 
 

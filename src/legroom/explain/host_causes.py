@@ -2,10 +2,11 @@
 
 from collections.abc import Iterator
 
+from legroom.explain.growth_causes import growth_guesses
 from legroom.explain.guesses import Guess, guess
 from legroom.explain.incidents import Incident
 from legroom.explain.numbers import Numbers
-from legroom.explain.signs import printed_growth
+from legroom.explain.signs import makes_weights
 from legroom.explain.story import Story
 from legroom.records.diagnosis import Fact
 from legroom.units import format_bytes
@@ -28,29 +29,18 @@ def host_guesses(incident: Incident, numbers: Numbers, story: Story) -> Iterator
     if shape is not None and is_table(shape):
         text = f"An array of {shape[0]} rows, {format_bytes(numbers.failed_bytes or 0)} in one piece, is a data set."
         yield guess("host_ram_dataset", 0.75, text, [*opened, *signs])
+    elif makes_weights(incident):
+        yield guess("weights_or_optimizer_state", 0.5, "It happened while weights were made.", opened)
     elif signs:
         yield guess("host_ram_dataset", 0.75, "It happened while data were loaded or kept.", [*signs, *opened])
     if incident.kind == "killed" and not signs and story.has("large_allocation") and not story.has("epoch"):
         facts = story.all("large_allocation")
         text = f"Before the first epoch {format_bytes(max(fact.value for fact in facts))} were allocated at once."
-        yield guess("host_ram_dataset", 0.6, text, [*facts[:2], incident.opened])
-    if growth := printed_growth(story):
-        sizes, facts = growth
+        yield guess("host_ram_dataset", 0.35, text, [*facts[:2], incident.opened])
+    yield from growth_guesses(incident, numbers, story)
+    if incident.kind == "killed" and story.has("not_for_memory"):
         yield guess(
-            "leak_or_growth",
-            0.8,
-            f"Memory grew from {format_bytes(sizes[0])} to {format_bytes(sizes[-1])} before it ran out.",
-            facts,
-        )
-    if incident.epoch is not None and incident.epoch >= 2:
-        text = f"It had trained up to epoch {incident.epoch} before: what the process holds has grown."
-        yield guess("leak_or_growth", 0.6, text, [*story.all("epoch")[-1:], incident.opened])
-    if story.has("retraced"):
-        yield guess(
-            "retracing",
-            0.85,
-            "A function was traced again and again: each trace keeps its graph in RAM.",
-            story.all("retraced")[:3],
+            "unknown", 0.6, "Docker says that it was not ended for its memory.", story.all("not_for_memory")[:1]
         )
     yield guess("host_ram_other", 0.4, other_text(incident, numbers), opened)
 

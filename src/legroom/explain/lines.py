@@ -1,7 +1,7 @@
 """The lines of a log that may say something about memory, found without looking at the others.
 
-A gigabyte of output must not take minutes, so the log is searched in blocks: a block without one of a few short words is passed
-over; one with a sign of an error is searched for every phrase that a reader knows, and only those lines are handed on. Each
+A gigabyte of output must not take minutes, so the log is searched in blocks. In the first `WHOLE_BYTES`, and in the last block, every
+phrase is looked for. Between them a block without one of a few short words is passed over; one with a sign of an error is searched for every phrase that a reader knows, and only those lines are handed on. Each
 phrase is heard a bounded number of times, and beyond `FIRST_BYTES` of such blocks only the last `LAST_BYTES` are searched. Beyond
 `ALL_WORDS_BYTES` of log, rare words are looked for in its end alone: they are in the last lines of a run that failed.
 """
@@ -18,6 +18,7 @@ COMMON = (b"emory", b"lloc", b"illed", b"etracing", b"DNN")
 RARE = (
     *(b"2GB", b"UBLAS", b"code 137", b"status 137", "杀死".encode(), b"Dst tensor", b"GraphDef", b"GEMM launch"),
     *(b"No algorithm w", b"available RAM", b"paging file", b"OF_MEMORY", b"oom-kill", b"onvolution algorithm"),
+    *(b"suitable algorithm", b"XHAUSTED", b"rror 1455", b"[Errno 12]"),
 )
 WORDS = (*COMMON, *RARE)
 COMMON_SIGNS = (
@@ -39,7 +40,6 @@ COMMON_SIGNS = (
 SIGNS = (
     *COMMON_SIGNS,
     *(
-        b"XHAUSTED",
         b"OfMemory",
         b"system memory",
         b"ErrorMemory",
@@ -49,9 +49,13 @@ SIGNS = (
         b"new constant",
         b"from device: ",
         b"kill the worker",
+        b"exceed memory",
+        b"to allocate buffer",
+        b"on resource: memory",
     ),
     *(b"nable to allocate", *RARE),
 )
+WHOLE_BYTES = 2 * 1024 * 1024
 ALL_WORDS_BYTES = 64 * 1024 * 1024
 FIRST_BYTES = 24 * 1024 * 1024
 LAST_BYTES = 8 * 1024 * 1024
@@ -91,11 +95,13 @@ class LineFinder:
         self._last: deque[Block] = deque()
         self._last_bytes = 0
         self.is_empty = True
+        self.only_block = b""  # the log, where it is short
 
     def lines(self, stream: BinaryIO, name: str) -> Iterator[Line]:
         before: Block | None = None
         was_hot = False
-        for block in read_blocks(stream, name):
+        for number, block in enumerate(read_blocks(stream, name)):
+            self.only_block = block.data if number == 0 else b""
             self.is_empty = self.is_empty and not block.data.strip()
             is_hot = self._is_hot(block.data)
             if is_hot and before is not None and not was_hot:
@@ -106,13 +112,16 @@ class LineFinder:
                 yield from self._search(block, (), WORDS[:1], HEARD_BETWEEN)
             before = None if is_hot or was_hot else block
             was_hot = is_hot
-        if before is not None and any(word in before.data for word in RARE):
+        if before is not None and any(phrase in before.data for phrase in self._phrases.strong):
             self._last.append(before)
         self._heard.clear()
         for block in self._last:
             yield from self._search(block, (*self._phrases.strong, *self._phrases.weak), self._phrases.sparse)
 
     def _is_hot(self, data: bytes) -> bool:
+        if self._read_bytes < WHOLE_BYTES:
+            self._read_bytes += len(data)
+            return any(phrase in data for phrase in self._phrases.strong)
         words, signs = (WORDS, SIGNS) if self._read_bytes < ALL_WORDS_BYTES else (COMMON, COMMON_SIGNS)
         self._read_bytes += len(data)
         return any(word in data for word in words) and any(sign in data for sign in signs)

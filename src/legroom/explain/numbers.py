@@ -2,6 +2,7 @@
 
 import re
 from dataclasses import dataclass
+from typing import Any
 
 from legroom.explain.incidents import Incident
 from legroom.explain.layers import layer_in
@@ -17,25 +18,29 @@ CPU_ALLOCATORS = ("cpu", "mklcpu", "bfc_cpu", "cuda_host", "gpu_host", "cpu_host
 class Numbers:
     """What was asked for, what there was; None is what the log does not say. `room_bytes` is what the pool could still grow by."""
 
-    failed_bytes: int | None
-    shape: tuple[int, ...] | None
-    dtype: str | None
-    op: str | None
-    layer: str | None
-    device: str | None
-    allocator: str | None
-    limit_bytes: int | None
-    in_use_bytes: int | None
-    free_bytes: int | None
-    largest_free_bytes: int | None
-    reserved_bytes: int | None
-    pool: Pool | None
+    failed_bytes: int | None = None
+    shape: tuple[int, ...] | None = None
+    dtype: str | None = None
+    op: str | None = None
+    layer: str | None = None
+    device: str | None = None
+    allocator: str | None = None
+    limit_bytes: int | None = None
+    in_use_bytes: int | None = None
+    free_bytes: int | None = None
+    largest_free_bytes: int | None = None
+    reserved_bytes: int | None = None
+    pool: Pool | None = None
 
     @property
     def room_bytes(self) -> int | None:
         if self.limit_bytes is None or self.reserved_bytes is None:
             return None
         return max(0, self.limit_bytes - self.reserved_bytes)
+
+    @property
+    def is_on_cpu(self) -> bool:
+        return (self.device or "").startswith("CPU") or (self.allocator or "").startswith(CPU_ALLOCATORS)
 
     @property
     def tensor_bytes(self) -> int | None:
@@ -45,10 +50,14 @@ class Numbers:
 def numbers_of(incident: Incident, story: Story) -> Numbers:
     pool = None if incident.pool.is_empty else incident.pool.build()
     device = device_of(incident)
-    limit = incident.value("limit_bytes") or (pool.limit_bytes if pool else None)
-    in_use = incident.value("in_use_bytes") or (pool.in_use_bytes if pool else None)
+    limit, in_use = incident.value("limit_bytes"), incident.value("in_use_bytes")
+    if pool is not None:
+        limit = pool.limit_bytes if limit is None else limit
+        in_use = pool.in_use_bytes if in_use is None else in_use
     if "cgroup" in incident.said:
         in_use, limit = incident.value("cgroup")
+    if limit is None and incident.kind == "killed":
+        limit = pod_limit(story)
     if limit is None and incident.kind in ("pool", "tensor", "copy", "xla", "autotune"):
         limit = created_with(story, device)
     free = incident.value("free_bytes")
@@ -75,6 +84,23 @@ def numbers_of(incident: Incident, story: Story) -> Numbers:
     )
 
 
+def numbers_beside(story: Story) -> Numbers:
+    """What the log says where no allocation of the program failed: the driver's refusals, the card, the node that could not start."""
+
+    def first(name: str) -> Any:
+        return next((fact.value for fact in story.all(name)), None)
+
+    op = first("node") or first("kind")
+    return Numbers(
+        failed_bytes=first("refused"),
+        op=op,
+        layer=layer_in(op),
+        allocator=first("warning_allocator"),
+        limit_bytes=first("card_bytes"),
+        free_bytes=first("card_free_bytes"),
+    )
+
+
 def device_of(incident: Incident) -> str | None:
     """As the text names it, else by the allocator's name."""
     device: str | None = incident.value("device") or incident.value("device_hint")
@@ -89,12 +115,11 @@ def device_of(incident: Incident) -> str | None:
 
 
 def largest_hole(pool: Pool | None) -> int | None:
-    """None where the dump lists no chunks; a dump with chunks and no free one has no hole."""
-    if pool is None or not (pool.holes or pool.held):
-        return None
-    if pool.holes:
-        return pool.holes[0]
-    return 0 if pool.reserved_bytes is not None else None
+    """Without a free chunk in the list there is no hole only where the chunks in use make up all that the pool has."""
+    if pool is None or not pool.holes:
+        listed = 0 if pool is None else sum(size * count for size, count in pool.held)
+        return 0 if listed and pool is not None and listed == pool.reserved_bytes else None
+    return pool.holes[0]
 
 
 def created_with(story: Story, device: str | None) -> int | None:
@@ -104,6 +129,13 @@ def created_with(story: Story, device: str | None) -> int | None:
             size: int = fact.value[1]
             return size
     return None
+
+
+def pod_limit(story: Story) -> int | None:
+    """The memory that stands under `Limits:` where Kubernetes describes a pod."""
+    starts = [fact.line for fact in story.all("pod_limits")]
+    limits = [fact.value for fact in story.all("pod_memory") if any(0 < fact.line - start <= 4 for start in starts)]
+    return min(limits, default=None)
 
 
 def peak_op(incident: Incident) -> str | None:

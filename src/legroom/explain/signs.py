@@ -13,22 +13,31 @@ from legroom.units import GIB, KIB, MIB
 LARGEST_KERNEL = 11
 LARGEST_BATCH = 4096
 MANY_CHUNKS = 300
+SMALLEST_POOL = 256 * MIB
 STATE_OPS = re.compile(
     r"Initializer|VarHandle|AssignVariable|(?:^|/)Assign|[Rr]estore|Variable_\d|ResourceApply|SparseApply|/(?:m|v|momentum|velocity)$"
+    r"|/(?:bias(?:es)?|weights?|kernel|gamma|beta|embeddings?|moving_mean|moving_variance)$"
 )
 FILLING_OPS = re.compile(
     r"Random(?:Standard)?(?:Normal|Uniform)|TruncatedNormal|random_uniform|truncated_normal|zeros_like|(?:^|/)(?:Fill|zeros|ones)(?:_\d{1,4})?$"
 )
+ACTIVATION_OPS = re.compile(
+    r"MatMul(?:_\d{1,4})?_grad/MatMul$|BackpropInput|(?:^|/)(?:Relu6?|LeakyRelu|Elu|Selu|Gelu|Tanh|Sigmoid|Softmax|BiasAdd|ConcatV2)(?:_\d{1,4})?$"
+)
 STATE_FRAMES = re.compile(
-    r"(?i)^(?:add_weight|build|_?init\w{0,24}|__init__|initializer\w{0,12}|restore\w{0,20}|load\w{0,24}|from_pretrained|device_put|create_train_state|"
-    r"create_state|add_slot|apply_gradients|_create_\w{0,20}|add_variable\w{0,24}|variable\w{0,20}|glorot\w{0,12}|shard_params|to)$"
+    r"(?i)^(?:add_weight|build|_?init\w{0,24}|__init__|initializer\w{0,12}|restore\w{0,20}|load\w{0,24}|from_pretrained|device_put\w{0,24}|replicate|create_train_state|"
+    r"create_state|add_slot|apply_gradients|_create_\w{0,20}|add_variable\w{0,24}|variable\w{0,20}|glorot\w{0,12}|shard_params|to|"
+    r"batch_set_value|set_weights|assign\w{0,20})$"
+)
+WEIGHT_FRAMES = re.compile(
+    r"(?:add_(?:weight|variable)\w{0,20}|(?:glorot|he|lecun|xavier|kaiming)_(?:uniform|normal)|initiali[sz]e_weights)$"
 )
 STEP_FRAMES = re.compile(
     r"(?i)^(?:train\w{0,20}|fit|_?step\w{0,12}|p?_?update\w{0,12}|loss\w{0,12}|grad\w{0,12}|backward|forward|predict\w{0,12}|call|sample\w{0,12}|"
     r"compute_loss|train_function|run_step|one_step_on_data|train_on_batch|evaluate)$"
 )
 LOOPS = re.compile(r"(?i)while|lstm|gru|rnn|tensorlist|scan")
-NUMBERED = re.compile(r"_(\d{3,7})(?:/|$)")
+NUMBERED = re.compile(r"\w_(\d{3,7})(?:/|$)")  # `/_4497` numbers an edge between devices
 ABSURD_NUMBER = 1500
 
 
@@ -47,15 +56,18 @@ def is_weight_shape(shape: tuple[int, ...] | None) -> bool:
     return len(shape) == 2 and shape[0] > LARGEST_BATCH and shape[1] >= 16
 
 
+def is_activation_op(op: str | None) -> bool:
+    """Whether an operation's result has the batch in it by its name: what layers put out, and the gradient of what they were given."""
+    return bool(ACTIVATION_OPS.search(op or ""))
+
+
 def is_state_op(op: str | None, shape: tuple[int, ...] | None) -> bool:
     """Whether an operation makes or updates weights or an optimizer's slots, by its name, and for one that only fills by its shape."""
     if not op:
         return False
     if OPTIMIZERS.search(op):
         return "gradients/" not in op
-    if FILLING_OPS.search(op):
-        return is_weight_shape(shape)
-    return bool(STATE_OPS.search(op))
+    return bool(STATE_OPS.search(op)) or (bool(FILLING_OPS.search(op)) and is_weight_shape(shape))
 
 
 def frames_say(incident: Incident) -> str | None:
@@ -66,6 +78,11 @@ def frames_say(incident: Incident) -> str | None:
     if not step and not state:
         return None
     return "state" if state and (not step or (max(state) > max(step) and "apply_gradients" in names)) else "step"
+
+
+def makes_weights(incident: Incident) -> bool:
+    """Whether the way to the error is through an initializer: NumPy is called there as it is for data."""
+    return any(WEIGHT_FRAMES.match(name) for name in incident.frames)
 
 
 def repeated_chunks(numbers: Numbers) -> tuple[int, int] | None:
@@ -124,6 +141,8 @@ def starved_card(story: Story, numbers: Numbers) -> tuple[str, list[Fact]] | Non
     for total, free in zip(totals, frees, strict=False):
         if total.value >= GIB and free.value < 0.5 * total.value:
             return f"only {share(free.value, total.value)} of the card was free when TensorFlow started", [total, free]
+    if numbers.limit_bytes is not None and numbers.limit_bytes < SMALLEST_POOL and not numbers.is_on_cpu:
+        return f"the whole pool is {numbers.limit_bytes // MIB} MiB", []
     limits = story.all("device_limit")
     if limits and totals and totals[0].value >= 2 * GIB and limits[0].value[1] < 0.35 * totals[0].value:
         return f"TensorFlow was given {share(limits[0].value[1], totals[0].value)} of the card", [limits[0], totals[0]]

@@ -14,7 +14,7 @@ stat_Limit stat_InUse stat_MaxInUse stat_NumAllocs stat_MaxAllocSize stat_Larges
 """
 OF_AN_INCIDENT = """
 failed_bytes allocator op node kind shape dtype device device_hint layer limit_bytes in_use_bytes free_bytes
-torch_reserved torch_own torch_others no_algorithm autotune dataset raised cgroup xla_allocation
+torch_reserved torch_own torch_others no_algorithm autotune tried_bytes updates state_kernel on_chip dataset raised cgroup xla_allocation
 buffer_op
 """
 POOL_FACTS = frozenset(OF_A_POOL.split())
@@ -40,6 +40,7 @@ class Story:
         self._place: str | None = None
         self._raised: Fact | None = None
         self._layer: Fact | None = None
+        self._node: Fact | None = None
 
     def read(self, facts: Iterable[Fact]) -> None:
         for fact in facts:
@@ -113,8 +114,9 @@ class Story:
             known.said.setdefault("traceback", fact)
         if self._raised is not None:
             known.said.setdefault("raised", self._raised)
-        if self._layer is not None and fact.line - self._layer.line <= CLOSE_LINES:  # Keras says it before the message
-            known.said.setdefault("layer", self._layer)
+        for before, close in ((self._layer, CLOSE_LINES), (self._node, 2)):  # both are said before the message
+            if before is not None and fact.line - before.line <= close:
+                known.said.setdefault(before.name, before)
         self._threads[thread_of(fact)] = known
         self._threads["latest"] = known
 
@@ -130,6 +132,8 @@ class Story:
         incident = self._threads.get("latest")
         if fact.name == "layer":
             self._layer = fact
+        elif fact.name == "node" and "Node: '" in fact.text:
+            self._node = fact
         if incident is None or fact.line > incident.last_line + NEAR_LINES:
             return
         if fact.name == "raised" and fact.line != incident.last_line:

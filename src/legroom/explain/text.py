@@ -4,6 +4,7 @@ import re
 
 LONGEST = 2400
 SHOWN = 300
+NARROWEST, WIDEST, NEARLY = 40, 240, 0.85  # of a terminal, in characters
 ESCAPE = re.compile(
     r"\x1b(?:\[[0-?]{0,32}[ -/]{0,4}[@-~]?|[\]PX^_][^\x07\x1b\n]{0,256}(?:\x07|\x1b\\)?|[ -/]{0,3}[0-~]?)|\x9b[0-?]{0,32}[@-~]?"
 )
@@ -25,6 +26,30 @@ def clean_text(text: str) -> str:
     if "[" in text and ("\\" in text or "^" in text or "␛" in text):
         text = PRINTED_ESCAPE.sub("", text)
     return CONTROL.sub("", text)[:LONGEST]
+
+
+def unwrapped(log: bytes) -> list[bytes]:
+    """A short log whose long lines a terminal may have broken, put together: at any letter, or between words."""
+    lines = [line.rstrip(b"\r") for line in log.split(b"\n")]
+    widest = max(map(len, lines))
+    is_full = [len(line) >= NEARLY * widest for line in lines]
+    is_broken = [full and bool(after) for full, after in zip(is_full, lines[1:], strict=False)]
+    if not NARROWEST <= widest <= WIDEST or not any(is_broken):
+        return []
+    return [joined(lines, is_broken, glue) for glue in (b"", b" ")]
+
+
+def joined(lines: list[bytes], is_broken: list[bool], glue: bytes) -> bytes:
+    """What follows keeps its line's number."""
+    whole, ends = [lines[0]], b""
+    for line, continues in zip(lines[1:], is_broken, strict=True):
+        if continues:
+            whole[-1] += glue + line
+            ends += b"\n"
+        else:
+            whole.append(ends + line)
+            ends = b""
+    return b"\n".join(whole)
 
 
 def shown(text: str) -> str:

@@ -16,9 +16,9 @@ def torch_guesses(incident: Incident, numbers: Numbers) -> Iterator[Guess]:
     failed, limit, free, used = numbers.failed_bytes, numbers.limit_bytes, numbers.free_bytes, numbers.in_use_bytes
     reserved = incident.value("torch_reserved")
     opened = [incident.opened]
-    others = incident.value("torch_others")
-    if others is None and None not in (limit, free, reserved or used):
-        others = (limit or 0) - (free or 0) - (incident.value("torch_own") or max(reserved or 0, used or 0))
+    others = incident.value("torch_others")  # in a container this process may be listed among them, by another number
+    if limit is not None and free is not None and (reserved is not None or used is not None):
+        others = limit - free - (incident.value("torch_own") or max(reserved or 0, used or 0))
     if others is not None and limit and others > 0.25 * limit:
         yield guess(
             "gpu_shared_or_preallocated",

@@ -7,7 +7,7 @@ from legroom.explain.guesses import Guess, guess
 from legroom.explain.incidents import Incident
 from legroom.explain.numbers import Numbers
 from legroom.explain.signs import frames_say, share
-from legroom.explain.story import Story
+from legroom.explain.story import CLOSE_LINES, Story
 from legroom.units import GIB, MIB, format_bytes
 
 TINY = 256 * MIB
@@ -30,7 +30,7 @@ def xla_guesses(incident: Incident, numbers: Numbers, story: Story) -> Iterator[
     )
     total = max(state + work, parts.get("total", 0))
     failed = numbers.failed_bytes
-    if total and failed is not None and total < TINY and failed < TINY:
+    if total and failed is not None and max(total, failed) < (numbers.limit_bytes or 4 * GIB) // 4:
         text = f"The program needs {format_bytes(total)} in all: the memory was already gone before it."
         yield guess("gpu_shared_or_preallocated", 0.55, text, [incident.opened, *facts])
         yield guess("leak_or_growth", 0.35, text, [incident.opened])
@@ -55,23 +55,31 @@ def xla_guesses(incident: Incident, numbers: Numbers, story: Story) -> Iterator[
 
 def by_size(incident: Incident, numbers: Numbers, story: Story) -> Iterator[Guess]:
     failed, said = numbers.failed_bytes, frames_say(incident)
+    loads = [fact for fact in story.all("loads_model") if abs(fact.line - incident.opened.line) <= CLOSE_LINES]
     opened = [incident.opened]
     if story.has("rematerialized"):
         fact = story.all("rematerialized")[0]
         wanted, reached = fact.value
         text = f"XLA could recompute its way down to {format_bytes(reached)}, and {format_bytes(wanted)} were wanted."
         yield guess("batch_or_activations", 0.75, text, [*opened, fact])
+    elif "on_chip" in incident.said:
+        text = f"It is the scratch memory of a core ({incident.value('on_chip')}) that one kernel has used up, not the device's memory."
+        yield guess("workspace_or_autotune", 0.6, text, opened)
     elif incident.kind == "hbm":
         yield guess(
             "batch_or_activations", 0.65, f"The compiled program needs {format_bytes(failed or 0)} at its peak.", opened
         )
     elif failed is not None and failed >= ABSURD:
         yield guess("tensor_too_large", 0.8, f"{format_bytes(failed)} at once is more than any device holds.", opened)
-    elif said == "state":
-        yield guess("weights_or_optimizer_state", 0.5, "It failed while weights were made or loaded.", opened)
+    elif said == "state" or (loads and said is None):
+        text = "It failed while weights were made or loaded."
+        yield guess("weights_or_optimizer_state", 0.5, text, [*loads[:1], *opened])
     elif failed is not None and failed >= TINY:
         yield guess("batch_or_activations", 0.6, f"One compiled step asks for {format_bytes(failed)} at once.", opened)
+    elif failed is not None and numbers.free_bytes is not None and numbers.free_bytes < failed:
+        text = f"{format_bytes(numbers.free_bytes)} were free: the device was full when {format_bytes(failed)} more were asked for."
+        yield guess("batch_or_activations", 0.45, text, opened)
     elif failed is not None:
         text = f"Not even {format_bytes(failed)} were left."
-        yield guess("gpu_shared_or_preallocated", 0.3, text, opened)
+        yield guess("gpu_shared_or_preallocated", 0.4, text, opened)
         yield guess("batch_or_activations", 0.3, text, opened)

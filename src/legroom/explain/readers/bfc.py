@@ -43,9 +43,9 @@ REGION = re.compile(r"Next region of size (\d{1,20})")
 TOTAL = re.compile(rf"Sum Total of in-use chunks: {SIZE}")
 IN_POOL = re.compile(rf"(?:Total size in pool|total_region_allocated_bytes_): {SIZE}")
 LIMIT = re.compile(rf"memory_limit_: {SIZE}")
-STAT = re.compile(
-    rf"^\W{{0,8}}(Limit|InUse|MaxInUse|NumAllocs|MaxAllocSize|LargestFreeBlock):\s{{1,60}}{SIZE}\s{{0,8}}$"
-)
+NAMED = "(Limit|InUse|MaxInUse|NumAllocs|MaxAllocSize|LargestFreeBlock)"
+STAT = re.compile(rf"^\W{{0,8}}{NAMED}:\s{{1,60}}{SIZE}\s{{0,8}}$")
+STAMPED_STAT = re.compile(rf"[\s\]|]{NAMED}:\s{{4,60}}{SIZE}\s{{0,8}}$")  # a logger has put something before it
 IN_LINE_STAT = re.compile(rf"Stats: {{0,4}}Limit:\s{{1,60}}{SIZE}")
 
 
@@ -54,7 +54,7 @@ def read(text: str) -> Iterator[tuple[str, Any]]:
         yield ("hole" if chunk[1] == "Free" else "chunk"), int(chunk[2])
     elif chunks := CHUNKS.search(text):
         yield "chunks", (int(chunks[2]), int(chunks[1]))
-    elif stat := STAT.match(text):
+    elif stat := STAT.match(text) or STAMPED_STAT.search(text):
         yield f"stat_{stat[1]}", size_of(stat[2], stat[3])
     elif asked := ASKED.search(text):
         if not is_harmless(text):

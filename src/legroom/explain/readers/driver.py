@@ -26,12 +26,13 @@ STRONG = (
 )
 WEAK = (
     *(b"MB memory", b"otalMemory:", b"Total memory:", b"Free memory:", b"deviceMemorySize:", b"memory reported:"),
-    b"backend failed to initialize",
+    *(b"backend failed to initialize", b"bytes free, "),
 )
 REFUSED = re.compile(rf"failed to allocate {SIZE}(?: \((\d{{1,20}}) bytes\))? from device: (\w{{3,60}})")
 ON_HOST = re.compile(r"failed to alloc(?:ate)? (\d{1,20}) bytes on host: ")
 CREATED = re.compile(r"device:(\wPU:\d{1,4}) with (\d{1,9}) MB memory")
 CARD = re.compile(rf"(?:totalMemory|[Tt]otal memory|deviceMemorySize|total memory reported): {SIZE}")
+USAGE = re.compile(r"Memory usage: (\d{1,20}) bytes free, (\d{1,20}) bytes total")
 FREE = re.compile(rf"(?:freeMemory|Free memory): {SIZE}")
 STARTING = (
     "ontext",
@@ -59,6 +60,10 @@ def read(text: str) -> Iterator[tuple[str, Any]]:
         yield "device_limit", (created[1], int(created[2]) * 1024**2)
     if "Free memory/Total" in text:
         return
+    if usage := USAGE.search(text):
+        yield "card_free_bytes", int(usage[1])
+        yield "card_bytes", int(usage[2])
+        yield "left_at_failure", int(usage[1]) / max(1, int(usage[2]))
     if card := CARD.search(text):
         yield "card_bytes", size_of(card[1], card[2])
     if free := FREE.search(text):

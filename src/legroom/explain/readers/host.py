@@ -18,7 +18,8 @@ STRONG = (
         b"bad allocation",
     ),
     *(b"Failed to allocate memory", b"Insufficient memory", b"malloc of size", b"Could not allocate memory"),
-    *(b"not enough memory", b"ArrayMemory", b"pinned host memory"),
+    *(b"not enough memory", b"ArrayMemory", b"pinned host memory", b"rror 1455", b"[Errno 12]"),
+    *(b"an't allocate memory", b"restarting kernel", b"kernel appears to have died"),
 )
 WEAK = (
     *(
@@ -43,6 +44,12 @@ DATA = re.compile(
 )
 
 
+REFUSED = (  # the last two by number, as Windows and C speak many languages
+    *("paging file is too small", "C error: out of memory", "Cannot allocate memory", "available RAM"),
+    *("Could not allocate memory", "an't allocate memory", "rror 1455", "[Errno 12]"),
+)
+
+
 def read(text: str) -> Iterator[tuple[str, Any]]:
     if numpy := NUMPY.search(text):
         yield "oom", "numpy"
@@ -55,14 +62,10 @@ def read(text: str) -> Iterator[tuple[str, Any]]:
         yield "oom", "bad_alloc"
     elif "MemoryError" in text and "OutOfMemoryError" not in text:
         yield "oom", "numpy"
-    elif (
-        "paging file is too small" in text
-        or "C error: out of memory" in text
-        or "Cannot allocate memory" in text
-        or "available RAM" in text
-        or "Could not allocate memory" in text
-    ):
+    elif any(word in text for word in REFUSED):
         yield "oom", "host"
+    elif "restarting kernel" in text or "kernel appears to have died" in text:
+        yield "kernel_died", None
     if "MemoryError" in text or "bad_alloc" in text:
         yield "raised", None
     if shuffle := SHUFFLE.search(text):

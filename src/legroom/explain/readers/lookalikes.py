@@ -6,10 +6,13 @@ from typing import Any
 
 from legroom.explain.sizes import SIZE, size_of
 
-STRONG = (b"not a failure", b"system memory", b"by rematerialization")
+STRONG = (b"not a failure", b"system memory", b"by rematerialization", b"tcmalloc: large alloc")
 WEAK = (b"to avoid OOM due to memory", b"freed_by_count", b"TF_FORCE_GPU_ALLOW_GROWTH")
 TRIED = re.compile(rf"trying to allocate {SIZE}")
-LARGE = re.compile(r"Allocation of (\d{1,20}) exceeds (\d{1,3})% of (?:free )?system memory")
+ALLOCATOR = re.compile(r"Allocator \(([\w.:/-]{1,80})\)")
+LARGE = re.compile(
+    r"Allocation of (\d{1,20}) exceeds \d{1,3}% of (?:free )?system memory|tcmalloc: large alloc (\d{1,20}) bytes"
+)
 REMAT = re.compile(
     rf"reduce memory use below {SIZE}(?: \((\d{{1,20}}) bytes\))? by rematerialization; only reduced to {SIZE}(?: \((\d{{1,20}}) bytes\))?"
 )
@@ -22,10 +25,12 @@ def is_harmless(text: str) -> bool:
 
 def read(text: str) -> Iterator[tuple[str, Any]]:
     if is_harmless(text):
-        tried = TRIED.search(text)
+        tried, allocator = TRIED.search(text), ALLOCATOR.search(text)
         yield "harmless", size_of(tried[1], tried[2]) if tried else None
+        if allocator:
+            yield "warning_allocator", allocator[1]
     elif large := LARGE.search(text):
-        yield "large_allocation", int(large[1])
+        yield "large_allocation", int(large[1] or large[2])
     elif remat := REMAT.search(text):
         wanted = int(remat[3]) if remat[3] else size_of(remat[1], remat[2])
         reached = int(remat[6]) if remat[6] else size_of(remat[4], remat[5])

@@ -29,19 +29,26 @@ WEAK = (
         b"user-defined function passed to",
         b"caused by op",
     ),
-    b"Caused by op",
+    *(b"Caused by op", b"Original stack trace for"),
 )
 ASKED = re.compile(r"OM when allocating (?:\w{1,20} )?tensor (?:with|of) shape ?\[([\d, ]{0,200})\]")
 TYPE = re.compile(r"\] and type (\w{1,20})")
 PLACE = re.compile(r" on (?:/job:[\w:/.-]{1,120}/)?(?:device:)?/?(\w{2,20}:\d{1,4})")
 ALLOCATOR = re.compile(r" by allocator ([\w.:/-]{1,80})")
 NODE = re.compile(
-    r"\{\{node ([^\s}]{1,400})\}\}|\[\[[nN]ode:? ([^\s=\]]{1,400})|(?:Node: |[Dd]etected at node )'?([^\s']{1,400})|Caused by op u?'([^\s']{1,400})'"
+    r"\{\{node ([^\s}]{1,400})\}\}|\[\[[nN]ode:? ([^\s=\]]{1,400})|(?:Node: |[Dd]etected at node )'?([^\s']{1,400})|(?:Caused by op|stack trace for) u?'([^\s']{1,400})'"
 )
 KIND = re.compile(r"\[Op:(\w{1,100})\]|__wrapped__(\w{1,60}?)_device_")
 LAYER = re.compile(r"when calling layer ['\"]([^'\"]{1,120})['\"]|layer ['\"]([^'\"]{1,120})['\"] \(type (\w{1,60})\)")
 ITERATOR = re.compile(r"Iterator::(?:Root::)?([\w:\[\]]{1,200})|user-defined function passed to (\w{1,60})")
 COPIED = re.compile(r"in order to run (\w{1,60}): Dst tensor")
+CONSTANT = re.compile(r"value=Tensor<type: (\w{1,20}) shape: \[([\d,]{1,200})\]")
+PIPELINE_KERNEL = re.compile(
+    r"OP_REQUIRES failed at (image_resizer|decode_|resize_|crop_|example_pars|parse_|\w{0,30}dataset|batch_util|random_crop|reader_)"
+)
+STATE_KERNEL = re.compile(
+    r"OP_REQUIRES failed at ((?:assign_op|training_ops|(?:resource_)?variable_ops|save_restore)\w{0,20}\.\w{1,4})"
+)
 DATA_OPS = ("IteratorGetNext", "GeneratorDataset", "PyFunc", "EagerPyFunc")
 
 
@@ -51,6 +58,9 @@ def read(text: str) -> Iterator[tuple[str, Any]]:
         name = next(group for group in node.groups() if group)
         if name and not name.startswith(("defined", "from")):
             yield "node", name.rstrip(":,")
+    if (constant := CONSTANT.search(text)) and (sizes := shape_of(constant[2])) is not None:
+        yield "dtype", dtype_of(constant[1])
+        yield "shape", sizes
     if kind := KIND.search(text):
         name = kind[1] or kind[2]
         if not name.startswith("__inference"):
@@ -59,6 +69,10 @@ def read(text: str) -> Iterator[tuple[str, Any]]:
             yield "dataset", name
     if layer := LAYER.search(text):
         yield "layer", layer[1] or layer[2]
+    if "CPU" in text and (kernel := PIPELINE_KERNEL.search(text)):
+        yield "dataset", kernel[1]
+    if state := STATE_KERNEL.search(text):
+        yield "state_kernel", state[1]
     if iterator := ITERATOR.search(text):
         yield "dataset", iterator[1] or iterator[2]
 

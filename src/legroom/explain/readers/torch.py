@@ -15,12 +15,13 @@ STRONG = (
 )
 TRIED = re.compile(rf"Tried to allocate {SIZE}")
 CARD = re.compile(r"\(GPU (\d{1,4});|GPU (\d{1,4}) has")
-TOTAL = re.compile(rf"{SIZE} total capacity|total capacity of {SIZE}")
+TOTAL = re.compile(rf"{SIZE} total capacity|total capaci?ty of {SIZE}")  # PyTorch 2.1 and 2.2 write it without its i
 ALLOCATED = re.compile(rf"{SIZE} already allocated|memory {SIZE} is allocated by PyTorch")
 FREE = re.compile(rf"{SIZE} free;|{SIZE} is free|{SIZE} free\)")
 RESERVED = re.compile(rf"{SIZE} reserved in total|{SIZE} cached\)|and {SIZE} is reserved by PyTorch but unallocated")
 OWN = re.compile(rf"this process has {SIZE} memory in use")
 OTHERS = re.compile(rf"Process \d{{1,10}} has {SIZE} memory in use")
+ALLOWED = re.compile(rf"{SIZE} allowed;")  # by set_per_process_memory_fraction
 ON_CPU = re.compile(r"tried to allocate (\d{1,20}) bytes")
 
 
@@ -43,6 +44,8 @@ def read(text: str) -> Iterator[tuple[str, Any]]:
             found[name] = size_of(groups[0], groups[1] if len(groups) > 1 else None)
     if "but unallocated" in text and "torch_reserved" in found:
         found["torch_reserved"] += found.get("in_use_bytes", 0)
+    if allowed := ALLOWED.search(text):
+        found["limit_bytes"] = size_of(allowed[1], allowed[2])
     yield from found.items()
     if others := [size_of(match[1], match[2]) for match in OTHERS.finditer(text)]:
         yield "torch_others", sum(others)

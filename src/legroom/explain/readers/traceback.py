@@ -4,19 +4,40 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-WEAK = (b'File "', b"line ", b"ipython-input", b"<ipython", b"Traceback (most", b"Cell In[")
+WEAK = (
+    b"from_pretrained(",
+    b"load_weights(",
+    b"load_model(",
+    b"load_checkpoint(",
+    b'File "',
+    b"line ",
+    b"ipython-input",
+    b"<ipython",
+    b"Traceback (most",
+    b"Cell In[",
+)
 FRAME = re.compile(r"File \"([^\"]{1,300})\", line (\d{1,7})(?:, in ([^\s,]{1,120}))?")
 CELL = re.compile(r"<?(ipython-input-\d{1,6}|Cell In ?\[\d{1,6}\])[^\n]{0,40}?(?: in |line )(<\w{1,20}>|\d{1,7})")
+UPDATES = re.compile(
+    r"(?:apply_gradients|get_updates?(?:_op)?|update_step|_(?:resource_)?apply_(?:dense|sparse)\w{0,30})$"
+)
 LIBRARY = re.compile(
     r"site-packages|dist-packages|[/\\]lib[/\\]python|[/\\]keras[/\\]|<frozen|<string>|runpy\.py|[/\\]Lib[/\\]|tensorflow[/\\]python|[/\\]jax[/\\]_src|<__array_function__"
 )
 
 
+LOADS = re.compile(r"\b(?:from_pretrained|load_weights|load_model|load_checkpoint)\(")
+
+
 def read(text: str) -> Iterator[tuple[str, Any]]:
+    if LOADS.search(text):
+        yield "loads_model", None
     if "Traceback (most" in text:
         yield "traceback", None
     if frame := FRAME.search(text):
         yield "frame", frame[3] or ""
+        if UPDATES.match(frame[3] or ""):
+            yield "updates", frame[3]
         if not LIBRARY.search(frame[1]):
             yield "place", f"{frame[1]}:{frame[2]}" + (f" in {frame[3]}" if frame[3] else "")
     elif cell := CELL.search(text):

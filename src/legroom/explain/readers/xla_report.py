@@ -17,6 +17,7 @@ STAT = re.compile(
 )
 FRAGMENTED = "fragmentation:"
 TPU = re.compile(rf"^ {{2,20}}(reserved|program|arguments|HLO temp) {{1,40}}{SIZE}")
+TPU_IN_LINE = re.compile(rf" (reserved|program|arguments) {{1,40}}{SIZE}")
 OP_NAME = re.compile(r"op_name=\\?\"([^\"\\]{1,600})")
 
 
@@ -26,5 +27,8 @@ def read(text: str) -> Iterator[tuple[str, Any]]:
             yield "xla_allocation", (stat[1], size_of(stat[2], stat[3]))
     elif tpu := TPU.match(text):
         yield "xla_allocation", (tpu[1], size_of(tpu[2], tpu[3]))
+    elif "Total hbm usage" in text:
+        for part in TPU_IN_LINE.finditer(text, text.find("Total hbm usage")):
+            yield "xla_allocation", (part[1], size_of(part[2], part[3]))
     elif op_name := OP_NAME.search(text):
         yield "buffer_op", op_name[1]

@@ -1,0 +1,48 @@
+"""Memory that grew until it ran out, on the device or on the host: what went well for a while had enough."""
+
+from collections.abc import Iterator
+
+from legroom.explain.guesses import Guess, guess
+from legroom.explain.incidents import Incident
+from legroom.explain.numbers import Numbers
+from legroom.explain.signs import dumped_growth, numbered_op, printed_growth, repeated_chunks
+from legroom.explain.story import Story
+from legroom.units import format_bytes
+
+LONG_AGO = 2
+SOME_STEPS, MANY_STEPS = 20, 200
+
+
+def growth_guesses(incident: Incident, numbers: Numbers, story: Story) -> Iterator[Guess]:
+    yield from of_sizes(incident, numbers, story)
+    if incident.epoch is not None and incident.epoch >= LONG_AGO:
+        text = f"It had trained up to epoch {incident.epoch} before."
+        weight = 0.6 if incident.is_on_host else 0.8  # a host has other processes, too
+        yield guess("leak_or_growth", weight, text, [*story.all("epoch")[-1:], incident.opened])
+    elif incident.step is not None and incident.step >= SOME_STEPS and not incident.is_on_host:
+        weight = 0.75 if incident.step >= MANY_STEPS else 0.4
+        text = f"It had made {incident.step} steps before, and equal steps need equal memory."
+        yield guess("leak_or_growth", weight, text, story.all("step")[-1:])
+    if (numbered := numbered_op(numbers)) is not None:
+        text = f"The graph holds {numbered} operations of one kind: it grows, as models built in a loop make it."
+        yield guess("leak_or_growth", 0.6, text, [incident.said.get("node") or incident.opened])
+    if story.has("retraced"):
+        count = story.counts["retraced"]
+        text = f"A function was traced again and again ({count} warnings): each trace keeps its memory."
+        yield guess("retracing", 0.9 if count > 1 else 0.65, text, story.all("retraced")[:3])
+
+
+def of_sizes(incident: Incident, numbers: Numbers, story: Story) -> Iterator[Guess]:
+    """Sizes that rise, and very many that are equal."""
+    if growth := printed_growth(story):
+        sizes, facts = growth
+        text = f"Memory grew from {format_bytes(sizes[0])} to {format_bytes(sizes[-1])} before it ran out."
+        yield guess("leak_or_growth", 0.8, text, facts)
+    elif growth := dumped_growth(story):
+        sizes, facts = growth
+        text = f"From dump to dump {format_bytes(sizes[0])} became {format_bytes(sizes[-1])} for the same request."
+        yield guess("leak_or_growth", 0.85, text, facts)
+    if repeated := repeated_chunks(numbers):
+        size, count = repeated
+        text = f"{count} pieces of {format_bytes(size)} each are held at once: no model has that many equal tensors."
+        yield guess("leak_or_growth", 0.8, text, [incident.opened])
