@@ -53,8 +53,10 @@ def test_rooms_import_only_rooms_above_them():
         "watch",
         "explain",
         "report",
+        "data",
         "guard",
         "front",
+        "running",
         "cli",
     ]
     root = pathlib.Path(legroom.__file__).parent

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 from legroom.errors import LegroomError
 
 if TYPE_CHECKING:
+    from legroom.data.stream import stream
     from legroom.explain.diagnose import explain
     from legroom.front.applying import apply, load_plan, plan, save_plan, undo
     from legroom.front.decorating import train_step
@@ -38,10 +39,12 @@ __all__ = [
     "plan",
     "rehearse",
     "save_plan",
+    "stream",
     "train_step",
     "undo",
 ]
 ROOMS = {
+    "legroom.data.stream": ("stream",),
     "legroom.explain.diagnose": ("explain",),
     "legroom.front.applying": ("apply", "load_plan", "plan", "save_plan", "undo"),
     "legroom.front.decorating": ("train_step",),

@@ -19,6 +19,7 @@ from legroom.front.planning import Planner
 from legroom.front.target import Card, choose_card
 from legroom.records.plan import Plan, Planning
 from legroom.report.fit_line import given_line, planned_line, refusal_text
+from legroom.units import parse_bytes
 
 WATCHED = "legroom_watched"  # on a `fit` that a watched script calls: see capture/hooks.py
 
@@ -33,6 +34,7 @@ def fit(  # noqa: PLR0913
     allow: Sequence[str] = (),
     plan: Plan | Planning | str | Path | None = None,
     guard: Any = False,
+    ram: str | int | None = None,
     **fit_arguments: Any,
 ) -> Any:
     """`model.fit(x, y, **fit_arguments)`, planned for this GPU (or for `gpu`, `budget`) where it would not fit as it is.
@@ -41,8 +43,13 @@ def fit(  # noqa: PLR0913
     verbose=0. The model is put back afterwards, whatever happens. Returns Keras' History; its `legroom_plan` is the Plan.
     With `guard` (True, or a `legroom.Guard`), steps that run out of memory all the same are taken again in less (`legroom.Guard`); what happened is in
     `legroom_run`. Without a GPU and a budget, it is then guarded and not planned.
+    With `ram="2GiB"`, arrays are read batch by batch instead of being copied whole, in the same order, and tf.data pipelines have
+    that budget of RAM (docs/data.md). Without a GPU and a budget, it is then not planned either.
     """
     require_unplanned(model)
+    if ram is not None:
+        wanted = {"gpu": gpu, "budget": budget, "allow": allow, "plan": plan, "guard": guard}
+        return streamed_fit(model, parse_bytes(ram), wanted, {"x": x, "y": y, **fit_arguments})
     if guard:
         wanted = {"gpu": gpu, "budget": budget, "allow": allow, "plan": plan}
         return guarded_fit(model, guard, wanted, {"x": x, "y": y, **fit_arguments})
@@ -65,6 +72,18 @@ def fit(  # noqa: PLR0913
     history = trained(model, chosen, {"x": x, "y": y, **fit_arguments})
     history.legroom_plan = chosen
     return history
+
+
+def streamed_fit(model: Any, ram_bytes: int, wanted: dict[str, Any], arguments: dict[str, Any]) -> Any:
+    """The same fit with its data on demand."""
+    from legroom.data.failures import failures_told
+    from legroom.data.unmodified import streamed
+
+    unplanned = wanted["plan"] is None and wanted["budget"] is None and choose_card(wanted["gpu"], None).is_cpu
+    with streamed(ram_bytes, verbose=arguments.get("verbose") != 0), failures_told(arguments["x"]):
+        if unplanned and not wanted["guard"]:
+            return model.fit(**arguments)
+        return fit(model, **wanted, **arguments)
 
 
 def guarded_fit(model: Any, guard: Any, wanted: dict[str, Any], arguments: dict[str, Any]) -> Any:
