@@ -22,7 +22,7 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT / "tests" / "guard"), str(ROOT / "src")]
 
 WORKER = ROOT / "tests" / "guard" / "guard_worker.py"
-settings = {"workers": 8}
+settings = {"workers": 8, "seconds": 0}
 GROUPS = (  # model, how it runs, optimizer, precision, tolerance
     ("deep", "graph", "sgd", "float32", 1e-4),
     ("deep", "eager", "sgd", "float32", 1e-4),
@@ -270,7 +270,10 @@ def cost_table(found):
 
 
 PARTS = {
-    "random": (lambda small: run_random(20 if small else 200, 120 if small else 3600), random_table),
+    "random": (
+        lambda small: run_random(20 if small else 200, settings["seconds"] or (120 if small else 3600)),
+        random_table,
+    ),
     "exhaustive": (lambda small: run_exhaustive(4096 if small else 512), exhaustive_table),
     "shapes": (lambda small: run_shapes(6 if small else 50), shapes_table),
     "cost": (lambda small: run_cost(), cost_table),
@@ -284,12 +287,14 @@ def main():
     parser.add_argument("--small", action="store_true", help="a sample")
     parser.add_argument("--gpu", action="store_true", help="on this machine's GPU")
     parser.add_argument("--workers", type=int, help="processes at a time")
+    parser.add_argument("--seconds", type=int, default=0, help="stop beginning random runs after so long")
     parser.add_argument("--data", type=Path, default=ROOT / "bench" / "data", help="the folder of what was found")
     parser.add_argument("--found", action="store_true", help="run nothing: the tables of what was found before")
     options = parser.parse_args()
     if options.gpu:
         os.environ["LEGROOM_GUARD_DEVICE"] = "GPU:0"
     settings["workers"] = options.workers or settings["workers"]
+    settings["seconds"] = options.seconds
     for part in options.parts:
         run, table = PARTS[part]
         name = f"{part}_gpu" if options.gpu else part

@@ -32,6 +32,8 @@ CASES = (  # source, framework, seed, fits
     ("arrays", "jax", 3, 1),
     ("ordered", "jax", 3, 1),
     ("arrays", "tensorflow", 3, 2),
+    ("stream", "tensorflow", 3, 1),
+    ("stream", "jax", 3, 1),
 )
 
 

@@ -12,10 +12,10 @@ from legroom.cli.estimate import estimate
 from legroom.cli.explain import explain
 from legroom.cli.gpus import gpus
 from legroom.cli.oracle import oracle
-from legroom.cli.output import print_error
 from legroom.cli.plan import plan
 from legroom.cli.run import run
 from legroom.errors import LegroomError
+from legroom.report.errors import print_error
 
 EPILOG = """\b
 Exit codes: 0 done; 1 the answer is no (it does not fit); 2 the input was wrong;

@@ -22,14 +22,6 @@ def print_json(view: Any) -> None:
     sys.stdout.write(json.dumps(view, indent=2) + "\n")
 
 
-def print_error(message: str, hint: str | None) -> None:
-    console = Console(stderr=True, highlight=False, soft_wrap=True)
-    console.print("[bold red]error:[/] ", end="")
-    console.print(message, markup=False)
-    if hint:
-        console.print(hint, markup=False, style="yellow" if console.is_terminal else "")
-
-
 @contextmanager
 def progress() -> Iterator[Say]:
     """A line on stderr that says what is going on, while there is somebody to read it."""

@@ -21,6 +21,7 @@ EPILOG = """\b
 Examples:
   legroom run train.py                          guarded, and resumed if it is killed
   legroom run --budget 1GiB train.py            in 1 GiB, and no more
+  legroom run --ram 2GiB train.py               arrays without the copies that Keras makes
   legroom run train.py --epochs 3 --lr 1e-3     what follows the script is the script's
   legroom run -m package.train --epochs 3       as python -m
   legroom run --checkpoint-every 5min train.py  how much is lost at most inside an epoch
@@ -36,6 +37,9 @@ States are kept in .legroom/ while it runs, and removed when it has ended well."
 )
 @click.option(
     "--budget", metavar="SIZE", help="How much device memory it may use, e.g. 8GiB: planned for, and made a real limit."
+)
+@click.option(
+    "--ram", metavar="SIZE", help="Read arrays batch by batch instead of copying them, and give tf.data so much RAM."
 )
 @click.option("--allow", metavar="NAMES", default="", help=f"What may change what is learned: {', '.join(ALLOWED)}.")
 @click.option(
@@ -73,6 +77,7 @@ def run(  # noqa: PLR0913
     arguments: tuple[str, ...],
     *,
     budget: str | None,
+    ram: str | None,
     allow: str,
     plan: bool,
     restarts: int,
@@ -92,6 +97,7 @@ def run(  # noqa: PLR0913
         settings = Settings(
             str(folder),
             budget_bytes,
+            ram_bytes=None if ram is None else parse_bytes(ram),
             allow=tuple(allowed),
             plan=plan,
             every_seconds=parse_duration(every),

@@ -74,16 +74,17 @@ def copy(variables: Sequence[Any]) -> Copied:
 
 
 def overwrite(variable: Any, array: Any) -> None:
-    """Bit by bit, in place: as the host's own memory on a CPU, elsewhere piece by piece through a small tensor."""
+    """Bit by bit, in place: as the host's own memory on a CPU, elsewhere piece by piece through a small tensor.
+
+    Elsewhere the variable is not read: one that was written piece by piece before is copied when it is read.
+    """
     import tensorflow as tf
 
-    value = tf.raw_ops.ReadVariableOp(resource=variable.handle, dtype=variable.dtype)
-    if value.device.endswith("CPU:0"):
-        place = value._numpy()
+    if variable.device.endswith("CPU:0"):
+        place = tf.raw_ops.ReadVariableOp(resource=variable.handle, dtype=variable.dtype)._numpy()
         if getattr(place, "flags", None) is not None and place.flags.writeable and place.shape == array.shape:
             place[...] = array
             return
-    del value
     if array.nbytes <= PIECE_BYTES:
         variable.assign(array)
         return

@@ -45,6 +45,10 @@ def watch(settings: Settings, *, on_cpu: bool) -> None:
         from legroom.running.store import Store
 
         Fits(settings, Store(settings.home)).install()
+        if settings.ram_bytes is not None:
+            from legroom.data.unmodified import install
+
+            install(settings.ram_bytes)
 
     def tensorflow_came(module: Any) -> None:
         if settings.budget_bytes is not None and not on_cpu:
@@ -81,7 +85,7 @@ def explain_what_ends_it() -> None:
 
     def ended(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
         if isinstance(error, LegroomError):
-            from legroom.cli.output import print_error
+            from legroom.report.errors import print_error
 
             print_error(error.message, error.hint)
             return

@@ -15,6 +15,7 @@ from typing import Any
 
 import keras
 
+from legroom.data.keras_stream import stream_of_fit
 from legroom.guard.callback import Guard
 from legroom.running import chance, order
 from legroom.running.store import AGAIN, BEGIN_AGAIN, State, Store
@@ -34,7 +35,9 @@ class Keeper(keras.callbacks.Callback):  # type: ignore[misc]
         self.resume = False
         self.others: list[Any] = []
         self.kept_at = time.monotonic()
-        self.epoch = self.seen = self.print = 0
+        self.epoch = self.seen = self.print = self.steps = 0
+        self.stream: Any = None  # where the data are a `legroom.stream`
+        self.begun_at: Any = None  # and where it stood when the epoch began
         self.waiting: State | None = None  # to be taken up when the batches before it have gone by
         self.broken = False
         self.past: dict[str, Any] | None = None  # what Keras' History held
@@ -45,6 +48,7 @@ class Keeper(keras.callbacks.Callback):  # type: ignore[misc]
 
     def on_train_begin(self, logs: Any = None) -> None:
         self.guard.position.saw = self.saw
+        self.stream = stream_of_fit()
         self.begun = [plain_of(other) for other in self.others]
         state = self.last_state() if self.resume else None
         if state is None:
@@ -53,7 +57,9 @@ class Keeper(keras.callbacks.Callback):  # type: ignore[misc]
         self.finished = bool(state.facts["done"])
         self.epoch = int(state.facts["epoch"])
         iterator = order.epoch_iterator()
-        if iterator is not None and not state.facts["done"]:
+        if self.stream is not None and state.facts["stream"] is not None:
+            self.stream.restore(state.facts["stream"])
+        elif iterator is not None and not state.facts["done"]:
             order.go_through(iterator, self.epoch)
         self.model._initial_epoch = self.epoch
         if state.facts["step"]:
@@ -64,11 +70,13 @@ class Keeper(keras.callbacks.Callback):  # type: ignore[misc]
             chance.put_back(state.facts["chance_at_epoch"])  # its order is drawn again first
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
-        self.epoch, self.seen, self.print = epoch, 0, 0
+        self.epoch, self.seen, self.print, self.steps = epoch, 0, 0, 0
+        self.begun_at = None if self.stream is None else self.stream.state()
         self.remember()
         self.chance = chance.kept() if self.waiting is None else self.waiting.facts["chance_at_epoch"]
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        self.steps = batch + 1
         if self.waiting is not None:
             if self.seen >= self.waiting.facts["step"]:
                 self.arrive(self.waiting)
@@ -120,6 +128,7 @@ class Keeper(keras.callbacks.Callback):  # type: ignore[misc]
         facts = {
             "epoch": epoch, "step": step, "print": self.print, "done": kind == "done", "time": time.time(),
             "variables": describe(variables), "chance": chance.kept(), "chance_at_epoch": self.chance,
+            "stream": self.stream_state(kind),
             "history": self.history_with(epoch - 1, logs) if kind == "epoch" else self.history_with(None, None),
             "others": [] if kind == "done" else [memory_of(*pair) for pair in zip(self.others, self.begun, strict=True)],
         }  # fmt: skip
@@ -134,6 +143,12 @@ class Keeper(keras.callbacks.Callback):  # type: ignore[misc]
                     f"the state could not be kept ({error.strerror}): if the script is killed, it begins earlier."
                 )
             self.broken = True
+
+    def stream_state(self, kind: str) -> Any:
+        """Where a stream stands: at the beginning of the epoch that is resumed."""
+        if self.stream is None or self.begun_at is None:
+            return None
+        return self.begun_at if kind == "midway" else self.stream.after(self.begun_at, self.steps)
 
     def history_with(self, epoch: int | None, logs: Any) -> dict[str, Any]:
         """What Keras' History holds, with an epoch that it has not been told of yet."""
