@@ -1,12 +1,15 @@
 """An exception as text that the readers know, with the line of the user's code and the Keras layer that its traceback names."""
 
 import linecache
+import os
 from collections.abc import Iterator
+from pathlib import Path
 from types import FrameType, TracebackType
 
 from legroom.explain.readers.traceback import LIBRARY
 
 DEEPEST = 40
+OURS = str(Path(__file__).resolve().parents[1]) + os.sep  # frames of `legroom run` and of the guard are not the user's
 
 
 def chain(error: BaseException | None) -> Iterator[BaseException]:
@@ -55,7 +58,7 @@ def notes_of(error: BaseException) -> tuple[str | None, str | None]:
     for inner in reversed(list(chain(error))):
         for frame, line in frames(inner):
             file, name = frame.f_code.co_filename, frame.f_code.co_name
-            if not LIBRARY.search(file):
+            if not LIBRARY.search(file) and not file.startswith(OURS):
                 code = linecache.getline(file, line).strip()
                 place = f"{file}:{line} in {name}" + (f": {code}" if code else "")
             if name in ("call", "__call__", "build", "add_weight"):

@@ -82,8 +82,19 @@ def streamed_fit(model: Any, ram_bytes: int, wanted: dict[str, Any], arguments: 
     unplanned = wanted["plan"] is None and wanted["budget"] is None and choose_card(wanted["gpu"], None).is_cpu
     with streamed(ram_bytes, verbose=arguments.get("verbose") != 0), failures_told(arguments["x"]):
         if unplanned and not wanted["guard"]:
-            return model.fit(**arguments)
+            return model.fit(**with_batches_first(arguments))
         return fit(model, **wanted, **arguments)
+
+
+def with_batches_first(arguments: dict[str, Any]) -> dict[str, Any]:
+    """A stream's batch is taken before its step begins: TensorFlow counts a step whose batch cannot be read as done."""
+    from legroom.data.stream import Stream
+    from legroom.guard.callback import Guard
+
+    if not isinstance(arguments["x"], Stream):
+        return arguments
+    given = arguments.get("callbacks") or []
+    return {**arguments, "callbacks": [Guard(verbose=False), *(given if isinstance(given, list | tuple) else [given])]}
 
 
 def guarded_fit(model: Any, guard: Any, wanted: dict[str, Any], arguments: dict[str, Any]) -> Any:
