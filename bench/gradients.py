@@ -53,9 +53,13 @@ def recipes() -> list[dict[str, Any]]:
 
 
 def run(
-    recipe: dict[str, Any], folder: pathlib.Path, names: Sequence[str], keep: Callable[[dict[str, Any]], None]
-) -> None:
-    """One model in these modes and precisions, all of one backend, in a process of its own; rows are kept as they come."""
+    given: Sequence[dict[str, Any]],
+    folder: pathlib.Path,
+    *names: str,
+    keep: Callable[[dict[str, Any]], None] = lambda row: None,
+) -> list[dict[str, Any]]:
+    """The rows of these models in these modes and precisions, all of one backend, from a process of its own; kept as they come."""
+    rows = []
     backend = "jax" if names[0].startswith("jax") else "tensorflow"
     env = os.environ | {"KERAS_BACKEND": backend, "TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": "-1"}
     # LLVM's optimisations take most of the time and come after all of XLA's own
@@ -67,14 +71,16 @@ def run(
         )
         assert child.stdin is not None
         assert child.stdout is not None
-        child.stdin.write(json.dumps([recipe]))
+        child.stdin.write(json.dumps(given))
         child.stdin.close()
         for line in child.stdout:
             if line.startswith("ROW "):
-                keep(json.loads(line[4:]))
+                rows.append(json.loads(line[4:]))
+                keep(rows[-1])
         if child.wait():
             said.seek(0)
             raise RuntimeError(f"{names}: {said.read()[-2000:]}")
+    return rows
 
 
 def wrong(row: dict[str, Any]) -> str:
@@ -190,9 +196,9 @@ def main() -> None:
         started = time.monotonic()
         with tempfile.TemporaryDirectory() as folder:
             others = [name for name in missing if not name.startswith("jax") and name != FIRST]
-            run(recipe, pathlib.Path(folder), [FIRST, *others], lambda row: rows.keep(named(row)))
+            run([recipe], pathlib.Path(folder), FIRST, *others, keep=lambda row: rows.keep(named(row)))
             if jax := [name for name in missing if name.startswith("jax")]:
-                run(recipe, pathlib.Path(folder), jax, lambda row: rows.keep(named(row)))
+                run([recipe], pathlib.Path(folder), *jax, keep=lambda row: rows.keep(named(row)))
         print(f"model {recipe['number']}: {time.monotonic() - started:.0f} s", flush=True)
 
     if options.jobs:

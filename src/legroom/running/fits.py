@@ -86,6 +86,7 @@ class Fits:
         keeper = Keeper(self.store, number, guard, self.settings.every_seconds, say)
         keeper.others = [other for other in given if other is not guard]
         keeper.resume = self.settings.resume
+        keeper.first = int(arguments.get("initial_epoch") or 0)
         if keeper.resume and self.store.has(number):  # else it must draw what it would have drawn
             build(model, arguments)
         if self.settings.resume and self.store.facts(number, "done") is not None:

@@ -11,7 +11,7 @@ import copy
 import os
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NoReturn
 
 import keras
 
@@ -33,6 +33,7 @@ class Keeper(keras.callbacks.Callback):  # type: ignore[misc]
         self.store, self.number, self.guard, self.tell = store, number, guard, tell
         self.every_seconds = every_seconds
         self.resume = False
+        self.first = 0  # the epoch that the script begins with
         self.others: list[Any] = []
         self.kept_at = time.monotonic()
         self.epoch = self.seen = self.print = self.steps = 0
@@ -60,7 +61,7 @@ class Keeper(keras.callbacks.Callback):  # type: ignore[misc]
         if self.stream is not None and state.facts["stream"] is not None:
             self.stream.restore(state.facts["stream"])
         elif iterator is not None and not state.facts["done"]:
-            order.go_through(iterator, self.epoch)
+            order.go_through(iterator, self.epoch - self.first)
         self.model._initial_epoch = self.epoch
         if state.facts["step"]:
             self.waiting = state
@@ -78,6 +79,8 @@ class Keeper(keras.callbacks.Callback):  # type: ignore[misc]
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
         self.steps = batch + 1
         if self.waiting is not None:
+            if not self.seen:  # the guard does not see the batches this time
+                self.begin_again()
             if self.seen >= self.waiting.facts["step"]:
                 self.arrive(self.waiting)
             return
@@ -105,11 +108,15 @@ class Keeper(keras.callbacks.Callback):  # type: ignore[misc]
         """All batches before the state have gone by."""
         self.waiting = None
         if self.print != state.facts["print"]:
-            self.store.drop(self.number, "midway")
-            self.tell("the data come in another order than before, so this epoch is begun again.")
-            (self.store.folder / AGAIN).touch()
-            os._exit(BEGIN_AGAIN)
+            self.begin_again()
         self.take_up(state)
+
+    def begin_again(self) -> NoReturn:
+        """What was kept inside the epoch is of no use: the supervisor starts the script once more."""
+        self.store.drop(self.number, "midway")
+        self.tell("the data come in another order than before, so this epoch is begun again.")
+        (self.store.folder / AGAIN).touch()
+        os._exit(BEGIN_AGAIN)
 
     def last_state(self) -> State | None:
         for kind in ("done", "midway", "epoch"):

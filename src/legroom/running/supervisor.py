@@ -108,12 +108,13 @@ class Supervisor:
     def wait(self, child: "subprocess.Popen[bytes]", waited: set[int]) -> tuple[Memory, bool]:
         """Until it has ended: its memory, and whether it was told to end."""
         seen, stopped, looked = Memory(), False, 0.0
+        process: Any = None
         with suppress(psutil.Error):
             process = psutil.Process(child.pid)
         while child.poll() is None:
             if time.monotonic() - looked >= LOOK_SECONDS:
                 looked = time.monotonic()
-                seen = look(process, seen)
+                seen = seen if process is None else look(process, seen)
             if not waited:
                 with suppress(subprocess.TimeoutExpired):
                     child.wait(LOOK_SECONDS)
