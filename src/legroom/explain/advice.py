@@ -112,7 +112,7 @@ def for_fragmentation(found: Diagnosis, story: Story) -> Iterator[Advice]:
             "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True python train.py",
             torn,
         )
-    else:
+    elif not (found.device or "").startswith("CPU"):
         yield async_allocator(found, torn)
     yield from for_batch(found, story)
 
