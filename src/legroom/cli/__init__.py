@@ -19,7 +19,7 @@ from legroom.report.errors import print_error
 
 EPILOG = """\b
 Exit codes: 0 done; 1 the answer is no (it does not fit); 2 the input was wrong;
-3 something that Legroom needs is missing."""
+3 something that Legroom needs is missing; of run, otherwise the script's own."""
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]}, epilog=EPILOG)

@@ -1,6 +1,7 @@
 """An out-of-memory error of TensorFlow's, read into facts: from the exception, or from what a crashed process left in its log."""
 
 import re
+import signal
 from collections.abc import Iterator
 from math import prod
 from pathlib import Path
@@ -98,3 +99,10 @@ def crash_line(log: str) -> str:
         if not any(part in file for part in NOT_THE_USERS):
             return f"{file}:{line} in {name}"
     return ""
+
+
+def signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"

@@ -4,7 +4,6 @@ What `legroom estimate --rehearse` and `legroom.rehearse()` call. The process is
 """
 
 import re
-import signal
 import sys
 import tempfile
 import time
@@ -14,7 +13,7 @@ from typing import IO, Any
 
 from legroom.capture.limited import is_rehearsal, limited_environment
 from legroom.engines.host.limits import read_limits
-from legroom.engines.out_of_memory import crash_clues, read_log
+from legroom.engines.out_of_memory import crash_clues, read_log, signal_name
 from legroom.engines.rehearsal import require_tensorflow
 from legroom.errors import EngineError, InputError, LegroomError
 from legroom.front.estimating import require_batch
@@ -100,13 +99,6 @@ class RehearsalSource(ScriptSource):
         lines = [line for line in self.read_log().splitlines() if not TENSORFLOW_LINE.match(line)]
         for line in lines[-LOG_TAIL:]:
             print(line, file=sys.stderr)
-
-
-def signal_name(number: int) -> str:
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return f"signal {number}"
 
 
 def find_room(limit: str | int | None) -> Room:

@@ -1,12 +1,11 @@
 """Why a script's process ended, as far as its supervisor can see: the signal, the kernel's own count of kills, its memory."""
 
 import re
-import signal
 from dataclasses import dataclass
 from pathlib import Path
 
 from legroom.engines.host.limits import groups, read_limits, read_text, up_the_tree
-from legroom.engines.out_of_memory import crash_line
+from legroom.engines.out_of_memory import crash_line, signal_name
 from legroom.units import format_bytes
 
 RESTARTED = ("SIGKILL", "SIGSEGV", "SIGABRT", "SIGBUS")
@@ -80,10 +79,3 @@ def killed(code: int, seen: Memory) -> Ended:
     if held:
         message += f" {held}, and nothing says that memory was short: {format_bytes(limit.limit_bytes)} is the limit."
     return Ended(code, "SIGKILL", False, message)
-
-
-def signal_name(number: int) -> str:
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return f"signal {number}"
