@@ -90,6 +90,13 @@ def test_wrong_options(tmp_path, options):
     assert "Traceback" not in done.stderr
 
 
+def test_a_misspelt_option_is_not_taken_for_the_script(tmp_path):
+    done = run(tmp_path, "pass", "--budgt", "1GiB")
+    assert done.returncode == 2
+    assert "--budgt" in done.stderr
+    assert "goes after its name" in done.stderr
+
+
 def test_a_kill_is_explained_and_the_script_started_again(tmp_path):
     source = """
 import os, pathlib, signal

@@ -59,10 +59,11 @@ def main() -> None:
     except click.ClickException as error:
         error.show()
         if isinstance(error, click.NoSuchOption):
-            click.echo(
-                "What belongs to the script goes after --, e.g. legroom estimate train.py --gpu t4 -- --epochs 3",
-                err=True,
+            run_it = error.ctx is not None and error.ctx.info_name == "run"
+            example = (
+                "its name, e.g. legroom run train.py" if run_it else "--, e.g. legroom estimate train.py --gpu t4 --"
             )
+            click.echo(f"What belongs to the script goes after {example} --epochs 3", err=True)
         sys.exit(2)
     except Exception:  # noqa: BLE001 - a mistake of ours must not look like the answer "no" (exit code 1)
         traceback.print_exc()

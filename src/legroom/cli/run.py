@@ -33,7 +33,7 @@ States are kept in .legroom/ while it runs, and removed when it has ended well."
 
 @click.command(
     epilog=EPILOG,
-    context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False},
+    context_settings={"allow_interspersed_args": False},
 )
 @click.option(
     "--budget", metavar="SIZE", help="How much device memory it may use, e.g. 8GiB: planned for, and made a real limit."
