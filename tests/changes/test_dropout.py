@@ -65,6 +65,7 @@ def test_weights_statistics_and_seeds_come_out_the_same_on_jax():
 
 
 def test_the_masks_are_not_in_memory():
+    layers = 48  # enough for threads, which move the peak by some 30 MiB from machine to machine, not to hide the masks
     code = """
         import statistics
         import keras, tensorflow as tf
@@ -73,7 +74,7 @@ def test_the_masks_are_not_in_memory():
 
         def peak(change):  # the middle of seven steps: threads make one of them take a few MiB more or less
             keras.utils.set_random_seed(0)
-            parts = [part for _ in range(24) for part in (L.Dropout(0.1), L.Activation("linear"))]
+            parts = [part for _ in range(LAYERS) for part in (L.Dropout(0.1), L.Activation("linear"))]
             model = keras.Sequential([keras.Input((1 << 20,)), L.BatchNormalization(), *parts, L.Dense(1)])
             model.compile("sgd", "mse", jit_compile=False)
             if change: forget_masks(model)
@@ -87,7 +88,7 @@ def test_the_masks_are_not_in_memory():
             return statistics.median(peaks)
 
         print("PEAKS", peak(False), peak(True))
-    """
+    """.replace("LAYERS", str(layers))
     said = run(code, KERAS_BACKEND="tensorflow", TF_CPU_ALLOCATOR_USE_BFC="1", TF_CPU_BFC_MEM_LIMIT_IN_MB="4000")
     plain, changed = (int(word) for word in said.split("PEAKS")[1].split())
-    assert changed < plain - 12 * 4  # of 24 masks of 4 Mi numbers, a byte each
+    assert changed < plain - layers / 2 * 4  # half of the masks of 4 Mi numbers, a byte each
