@@ -17,11 +17,13 @@ if TYPE_CHECKING:
     from legroom.records import Estimate
     from legroom.records.plan import Plan, Planning
     from legroom.records.rehearsal import Rehearsal
+    from legroom.running.loops import Checkpoint
     from legroom.watch.callback import Monitor
     from legroom.watch.watching import Watch
 
 __version__ = "0.1.0"
 __all__ = [
+    "Checkpoint",
     "Estimate",
     "Guard",
     "LegroomError",
@@ -55,6 +57,7 @@ ROOMS = {
     "legroom.records": ("Estimate",),
     "legroom.records.plan": ("Plan", "Planning"),
     "legroom.records.rehearsal": ("Rehearsal",),
+    "legroom.running.loops": ("Checkpoint",),
     "legroom.watch.callback": ("Monitor",),
     "legroom.watch.watching": ("Watch",),
 }

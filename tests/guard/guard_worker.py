@@ -204,6 +204,59 @@ def fit(model, case, callbacks):
     return model.fit(x, y, batch_size=case["batch"], shuffle=False, verbose=0, callbacks=callbacks)
 
 
+def train(model, case, callbacks, guard=None):
+    """One epoch, in `fit` or in a loop of one's own; `guard` is a function that hands back what happened."""
+    import legroom
+
+    if case.get("mode", "").startswith("loop"):
+        return loop(model, case, callbacks, guard)
+    if guard is None:
+        return fit(model, case, callbacks)
+    callback = legroom.Guard(verbose=False, allow=case.get("allow", ()))
+    guard.append(callback)
+    return fit(model, case, [callback, *callbacks])
+
+
+def loop(model, case, callbacks, guard):
+    """A loop of one's own, whose step is `@tf.function`, compiled, or plain."""
+    import keras
+    import tensorflow as tf
+
+    import legroom
+
+    model.seen = keras.metrics.Mean("seen")
+    model.missed = keras.metrics.MeanAbsoluteError("missed")
+    optimizer = model.optimizer
+
+    def step(x, y):
+        with tf.GradientTape() as tape:
+            predicted = model(x, training=True)
+            loss = tf.reduce_mean((predicted - y) ** 2)
+            scaled = optimizer.scale_loss(loss)
+        gradients = tape.gradient(scaled, model.trainable_variables)
+        optimizer.apply_gradients(zip(gradients, model.trainable_variables, strict=True))
+        model.seen.update_state(loss)
+        model.missed.update_state(y, predicted)
+        return loss
+
+    if case["mode"] != "loop eager":
+        step = tf.function(step, jit_compile=case["mode"] == "loop xla")
+    if guard is not None:
+        step = legroom.train_step(step, guard=True, verbose=False, allow=case.get("allow", ()))
+        guard.append(step)
+    x, y = make_data(case)
+    for callback in callbacks:
+        callback.set_model(model)
+    for number in range(case["steps"]):
+        rows = slice(number * case["batch"], (number + 1) * case["batch"])
+        batch = tf.constant(x[rows]), tf.constant(y[rows])
+        for callback in callbacks:
+            callback.on_train_batch_begin(number)
+        step(*batch)
+        for callback in reversed(callbacks):
+            callback.on_train_batch_end(number)
+
+
 def measurer(found):
     """A callback that finds how much a step takes beside what stays between steps."""
     import keras
@@ -222,14 +275,12 @@ def measurer(found):
 
 def undisturbed(case, kept):
     """The states of a run without ballast, and how much a step takes; the same for all runs with this model and this data."""
-    import legroom
-
     rest = {name: value for name, value in case.items() if name not in ("fills", "name", "allow")}
     key = json.dumps(rest, sort_keys=True)
     if key not in kept:
         plain, guarded, needs = [], [], []
-        fit(make_model(case), case, [recorder(plain)])
-        fit(make_model(case), case, [legroom.Guard(verbose=False), recorder(guarded), measurer(needs)])
+        train(make_model(case), case, [recorder(plain)])
+        train(make_model(case), case, [recorder(guarded), measurer(needs)], [])
         same = max(max(differences(a, b).values()) for a, b in zip(guarded, plain, strict=True))
         kept[key] = (guarded, max(needs[1:]), same)
     return kept[key]
@@ -237,17 +288,15 @@ def undisturbed(case, kept):
 
 def run_case(case, kept, ballast):
     """One training with ballast at some steps: `fills` are pairs of a step and a share of what a step needs."""
-    import legroom
     from legroom.guard.retry import GaveUp
 
     started = time.monotonic()
     wanted, need, same = undisturbed(case, kept)
     plan = {step: int(share * need) for step, share in case["fills"]}
     model, states, gave_up = make_model(case), [], None
-    guard = legroom.Guard(verbose=False, allow=case.get("allow", ()))
-    watcher = recorder(states, ballast, plan)
+    guards, watcher = [], recorder(states, ballast, plan)
     try:
-        fit(model, case, [guard, watcher])
+        train(model, case, [watcher], guards)
     except GaveUp as error:
         gave_up = error.message
         ballast.drop()
@@ -257,6 +306,7 @@ def run_case(case, kept, ballast):
     for found, right in zip(states, wanted, strict=True):
         for kind, value in differences(found, right).items():
             worst[kind] = max(worst.get(kind, 0.0), value)
+    (guard,) = guards
     failures = guard.run.of_kind("out_of_memory")
     return {
         "name": case.get("name", ""),

@@ -21,6 +21,11 @@ RUNS = (  # each group in a process of its own, all at once: most of the time is
         "update": {**WIDE, "mode": "graph", "fills": [[2, 0.75]]},
     },
     {
+        "loop": {**DEEP, "mode": "loop", "fills": [[1, 0.55]]},
+        "loop update": {**WIDE, "mode": "loop", "fills": [[2, 0.75]]},
+        "loop eager": {**DEEP, "mode": "loop eager", "fills": [[2, 0.6]]},
+    },
+    {
         "eager": {**DEEP, "mode": "eager", "fills": [[2, 0.6]]},
         "no room": {**DEEP, "mode": "eager", "batch": 1, "fills": [[2, 0.3]]},
     },
@@ -65,7 +70,7 @@ def check_state(found, tolerance):
     assert found["iterations"] == found["steps"]
 
 
-@pytest.mark.parametrize("name", ["graph", "eager"])
+@pytest.mark.parametrize("name", ["graph", "eager", "loop", "loop eager"])
 def test_a_failed_step_is_taken_again_in_micro_batches(answers, name):
     found = answers[name]
     check_state(found, SGD)
@@ -82,8 +87,9 @@ def test_with_batch_normalisation_layers_are_recomputed(answers):
     assert found["way"] == [1, True]
 
 
-def test_an_update_that_does_not_fit_is_done_with_a_copy_on_the_host_and_is_the_same(answers):
-    found = answers["update"]
+@pytest.mark.parametrize("name", ["update", "loop update"])
+def test_an_update_that_does_not_fit_is_done_with_a_copy_on_the_host_and_is_the_same(answers, name):
+    found = answers[name]
     check_state(found, ADAM)
     assert found["careful"] >= 1
 

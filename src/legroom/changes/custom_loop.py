@@ -10,13 +10,14 @@ Private names used, tested with Keras 3.15.1 and TensorFlow 2.21.0: `Function._c
 
 import functools
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from legroom.capture.own_work import announce
 from legroom.changes.custom_arguments import Arguments, arguments_of
 from legroom.changes.custom_hooks import listened
 from legroom.changes.custom_probe import find_kinds
-from legroom.changes.custom_run import Kinds, Run, converted
+from legroom.changes.custom_run import Keeper, Kinds, Run, Whole, converted
 from legroom.changes.microbatch_loop import Cut, Found, add, cut_batch, loop, trace, zeros
 from legroom.errors import InputError
 from legroom.records.plan import Exactness
@@ -25,35 +26,31 @@ ALLOWED = "batchnorm-split"
 MARK = "legroom_micro_batches"  # on what `split_function` gives
 
 
+@dataclass
 class SplitStep:
     """The step in slices, as a function of the same arguments."""
 
-    def __init__(
-        self,
-        function: Callable[..., Any],
-        count: int,
-        allow: Sequence[str],
-        autograph: bool,
-        known: dict[Any, Kinds] | None = None,
-    ) -> None:
-        self.function = function
-        self.count = count
-        self.allow = allow
-        self.autograph = autograph
-        self.known: dict[Any, Kinds] = {} if known is None else known
+    function: Callable[..., Any]
+    count: int
+    allow: Sequence[str] = ()
+    autograph: bool = False
+    known: dict[Any, Kinds] = field(default_factory=dict)
+    keeper: Keeper | None = None  # of updates, which are not made then
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         import tensorflow as tf
 
+        if self.count == 1:
+            return self.whole(args, kwargs)
         arguments = arguments_of(args, kwargs)
         cut = cut_batch(arguments.batch, self.count)
         if cut.single:
-            return converted(self.function, self.autograph)(*args, **kwargs)
+            return self.whole(args, kwargs)
         kinds = self.prepare(arguments)
 
         def compute(part: Any, _: Any) -> Found:
-            run = Run(kinds, fraction_of(cut, part), self.autograph)
-            self.run(run, arguments, part)
+            run = Run(kinds, fraction_of(cut, part), self.autograph, keeper=self.keeper)
+            self.run(run, *arguments.filled(part))
             return run.found()
 
         size, pieces = cut.size, -(-cut.batch // cut.size)
@@ -70,11 +67,16 @@ class SplitStep:
         with tf.control_dependencies(waited(total)):  # or the last slice would be computed beside the others
             part = cut.piece(start, cut.batch - start)[0]
             part = [tf.identity(leaf) for leaf in part]
-        return self.run(Run(kinds, fraction_of(cut, part), self.autograph, total), arguments, part)
+        last = Run(kinds, fraction_of(cut, part), self.autograph, total, self.keeper)
+        return self.run(last, *arguments.filled(part))
 
-    def run(self, run: Run, arguments: Arguments, part: Sequence[Any]) -> Any:
+    def whole(self, args: Any, kwargs: Any) -> Any:
+        if self.keeper is not None:
+            return self.run(Whole(self.keeper, self.autograph), args, kwargs)
+        return converted(self.function, self.autograph)(*args, **kwargs)
+
+    def run(self, run: Run, args: Any, kwargs: Any) -> Any:
         """One slice; what the hooks refuse is told as they said it."""
-        args, kwargs = arguments.filled(part)
         function = converted(self.function, self.autograph)
 
         def run_slice() -> Any:
@@ -132,6 +134,7 @@ def split_function(
     import tensorflow as tf
 
     check(function, count)
+    known = {} if known is None else known
     if not is_tf_function(function):
         return as_function(SplitStep(function, count, allow, autograph, known))
     step = SplitStep(function.python_function, count, allow, bool(function._autograph), known)

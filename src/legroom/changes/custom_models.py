@@ -1,11 +1,12 @@
-"""The Keras models that a training step of the user's computes with: those that its code, or what it calls, refers to."""
+"""What a training step of the user's computes with, by what its code, or what it calls, refers to: models, optimizers, tapes."""
 
 import inspect
 from collections.abc import Iterator
-from types import FunctionType, MethodType
+from types import CodeType, FunctionType, MethodType
 from typing import Any
 
 DEPTH = 3  # functions that call functions
+UPDATES = frozenset({"apply_gradients", "apply", "minimize"})
 
 
 def models_of(function: Any) -> list[Any]:
@@ -54,3 +55,28 @@ def fields_of(value: Any) -> list[Any]:
     if isinstance(value, keras.Layer | type) or inspect.ismodule(value) or not isinstance(fields, dict):
         return []
     return list(fields.values())
+
+
+def updates(function: Any) -> bool:
+    """Whether the code of this function, or of one that it calls, may apply gradients."""
+    return not UPDATES.isdisjoint(names_in(function))
+
+
+def trains(function: Any) -> bool:
+    """Whether it may take gradients with a tape, too."""
+    return {"GradientTape", "gradient"} <= (found := names_in(function)) and not UPDATES.isdisjoint(found)
+
+
+def names_in(function: Any) -> set[str]:
+    """The names of attributes and globals that its code uses, and that of the functions it refers to."""
+    found: set[str] = set()
+    for one in (function, *reachable(function, DEPTH, set())):
+        plain = getattr(one, "python_function", one)
+        if not isinstance(plain, FunctionType | MethodType):
+            continue
+        waiting: list[CodeType] = [inspect.unwrap(plain).__code__]
+        while waiting:
+            code = waiting.pop()
+            found.update(code.co_names)
+            waiting += [constant for constant in code.co_consts if isinstance(constant, CodeType)]
+    return found

@@ -5,17 +5,21 @@ seeds) and metrics are made. In the last one each gradient that is asked for is 
 does with it, such as clipping, is done once and to the right thing; all updates are made.
 """
 
+import re
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 from legroom.changes.custom_hooks import Call
+from legroom.changes.custom_models import updates
 from legroom.changes.microbatch_loop import Found, add_gradients
 from legroom.changes.microbatch_tf import scaled
 from legroom.errors import InputError
 from legroom.records.plan import Exactness
 
+AROUND_KERAS = re.compile(r"\A.*?\x1b\[1m(.*?)\x1b\[0m", re.DOTALL)
+OTHERWISE = "Plan with something other than micro-batches."
 Kind = Literal["mean", "sum", "samples", "last"]  # how the slices' values make the batch's
 
 
@@ -31,6 +35,16 @@ class Kinds:
     inlined: tuple[Any, ...] = ()  # inner tf.functions that take gradients or update: they are run as part of the step
 
 
+class Keeper(Protocol):
+    """Who holds a step's updates back, and wants to know of every variable before it is assigned, and when it is read."""
+
+    def applied(self, optimizer: Any, gradients: Any, variables: Any) -> None: ...
+
+    def assigned(self, variable: Any) -> None: ...
+
+    def read(self, variable: Any) -> None: ...
+
+
 @dataclass
 class Run:
     """What every slice does. `totals` are the sums over the slices before, for the last one."""
@@ -39,6 +53,7 @@ class Run:
     fraction: Any
     autograph: bool = False
     totals: Found | None = None
+    keeper: Keeper | None = None
     gradients: list[Any] = field(default_factory=list)
     rows: list[Any] = field(default_factory=list)
     sums: list[Any] = field(default_factory=list)
@@ -88,13 +103,26 @@ class Run:
         """Nothing to do."""
 
     def apply(self, call: Call, optimizer: Any, gradients: Any, variables: Any) -> Any:
-        return None if self.early else call()
+        if self.early:
+            return None
+        if self.keeper is None:
+            return call()
+        try:
+            return self.keeper.applied(optimizer, gradients, variables)
+        except InputError as error:
+            self.error = error  # AutoGraph wraps what it does not know
+            raise
 
     def assign(self, call: Call, variable: Any, values: tuple[Any, ...]) -> Any:
-        return call() if not self.early or state_owner() is not None else variable
+        if self.early and state_owner() is None:
+            return variable
+        if self.keeper is not None:
+            self.keeper.assigned(variable)
+        return call()
 
     def read(self, variable: Any) -> None:
-        """Nothing to do."""
+        if self.keeper is not None:
+            self.keeper.read(variable)
 
     def scalar(self, call: Call, value: Any) -> Any:
         """A metric gets the whole batch's number, once."""
@@ -118,7 +146,11 @@ class Run:
         return converted(function.python_function, self.autograph)(*args, **kwargs)
 
     def layer(self, call: Call, layer: Any) -> Any:
-        return call()
+        try:
+            return call()
+        except InputError as error:  # of layers that cannot be recomputed; Keras and AutoGraph write around it
+            self.error = self.error or InputError(written_by_keras(error.message))
+            raise
 
     def random(self, call: Call) -> Any:
         return call()
@@ -154,13 +186,45 @@ class Run:
         """What an early slice adds to the sums."""
         return Found((*self.gradients, *self.rows), tuple(self.sums))
 
-    def refuse(self, why: str) -> None:
+    def refuse(self, why: str, hint: str = OTHERWISE) -> None:
         """Kept too: AutoGraph wraps what it does not know."""
-        self.error = cannot(why)
+        self.error = cannot(why, hint)
         raise self.error
 
 
-def cannot(why: str, hint: str = "Plan with something other than micro-batches.") -> InputError:
+class Whole(Run):
+    """A batch in one piece: its updates go to the keeper, and nothing else is changed."""
+
+    def __init__(self, keeper: Keeper, autograph: bool) -> None:
+        super().__init__(Kinds((), (), ()), 1.0, autograph, Found(()), keeper)
+
+    def gradient(self, call: Call, tape: Any, sources: Any) -> Any:
+        return call()
+
+    def apply(self, call: Call, optimizer: Any, gradients: Any, variables: Any) -> Any:
+        if default_graph() is not self.graph:
+            self.refuse("updates weights inside a loop, a condition or a function of its own", "")
+        return super().apply(call, optimizer, gradients, variables)
+
+    def scalar(self, call: Call, value: Any) -> Any:
+        return call(value)
+
+    def function(self, call: Call, function: Any, args: Any, kwargs: Any) -> Any:
+        if self.graph is None or not updates(function):
+            return call()
+        return converted(function.python_function, self.autograph)(*args, **kwargs)
+
+    def returned(self, outputs: Any) -> Any:
+        return outputs
+
+
+def written_by_keras(text: str) -> str:
+    """The reason in what Keras makes of an exception in a layer."""
+    found = AROUND_KERAS.search(text)
+    return found[1].strip() if found else text
+
+
+def cannot(why: str, hint: str = OTHERWISE) -> InputError:
     return InputError(f"This training step cannot be run in slices of the batch: it {why}.", hint)
 
 

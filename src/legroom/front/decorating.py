@@ -1,29 +1,41 @@
-"""`@legroom.train_step`: a training step of the user's own, in micro-batches, or with a plan done to it."""
+"""`@legroom.train_step`: a training step of the user's own, in micro-batches, with a plan done to it, or guarded."""
 
 import functools
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from legroom.errors import InputError
 from legroom.front.planning import require_allowed
+from legroom.guard.attempts import Options
+from legroom.guard.journal import Journal, say
 from legroom.records.plan import Plan, Planning
 
 
-def train_step(
+def train_step(  # noqa: PLR0913
     function: Any = None,
     *,
     micro_batches: int | None = None,
     plan: Plan | Planning | None = None,
     allow: Sequence[str] = (),
+    guard: bool = False,
+    copies: bool = False,
+    report: str | Path | None = None,
+    verbose: bool = True,
 ) -> Any:
     """Decorate a function that opens a tape and applies gradients, above or below `@tf.function`, or without it.
 
     Each call cuts the arrays of the batch into `micro_batches` slices, runs the function for each, and lets it update once,
     with the whole batch's gradients. A `plan` says how many, and what else is done to the model that the function uses.
+
+    With `guard=True`, a step that runs out of memory is taken back and taken again in more micro-batches; `run` on what is
+    returned says what happened, and `report` is a file for it. `copies=True` guards steps whose update cannot be held back, too.
     """
+    wanted: dict[str, Any] = {"micro_batches": micro_batches, "plan": plan, "allow": allow, "guard": guard}
+    wanted |= {"copies": copies, "report": report, "verbose": verbose}
     if function is None:
-        return lambda decorated: train_step(decorated, micro_batches=micro_batches, plan=plan, allow=allow)
+        return lambda decorated: train_step(decorated, **wanted)
     if isinstance(function, int):
         raise InputError(
             f"train_step was given {function!r} instead of a function.", "Write @legroom.train_step(micro_batches=4)."
@@ -31,18 +43,27 @@ def train_step(
     chosen = chosen_plan(plan) if plan is not None else None
     actions = () if chosen is None else chosen.actions
     counts = [action["count"] for action in actions if action.name == "microbatch"]
-    if (micro_batches is None) == (plan is None):
+    if (micro_batches is not None and plan is not None) or (micro_batches is None and plan is None and not guard):
         raise InputError(
-            "train_step takes either micro_batches or a plan.", "Write @legroom.train_step(micro_batches=4)."
+            "train_step takes either micro_batches or a plan, or a guard.",
+            "Write @legroom.train_step(micro_batches=4) or @legroom.train_step(guard=True).",
         )
+    if not guard and (copies or report is not None):
+        raise InputError("copies and report are the guard's.", "Write @legroom.train_step(guard=True, ...).")
     require_tensorflow()
     from legroom.changes.custom_loop import ALLOWED, split_function
+    from legroom.guard.functions import guard_function
 
     allow = require_allowed((allow,) if isinstance(allow, str) else allow)
     if chosen is not None and chosen.exactness == "inexact":
         allow = (*allow, ALLOWED)  # the plan was made with it
     count = micro_batches if micro_batches is not None else counts[0] if counts else None
-    step = function if count is None else split_function(function, count, allow)
+    if guard:
+        settings = Options(tuple(name for name in allow if name == ALLOWED), copies)
+        journal = Journal(None if report is None else Path(report), say if verbose else None)
+        step = guard_function(function, settings, journal, micro_batches=count or 1)
+    else:
+        step = function if count is None else split_function(function, count, allow)
     others = tuple(action for action in actions if action.name != "microbatch")
     return step if chosen is None or not others else after_changing(step, function, replace(chosen, actions=others))
 

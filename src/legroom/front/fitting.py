@@ -145,8 +145,13 @@ def captured_fit(model: Any, arguments: dict[str, Any]) -> Any:
 
 
 def plan_for(captured: Any, card: Card, allow: Sequence[str], arguments: dict[str, Any]) -> Planning:
+    return plan_of_step(captured, card, allow, observed_only(captured, arguments))
+
+
+def plan_of_step(captured: Any, card: Card, allow: Sequence[str], observed: Any = None) -> Planning:
+    """Plans for a captured step of this process, Keras' or the user's own."""
     source = LocalSource(captured)
-    source.observed = observed_only(captured, arguments)
+    source.observed = observed
     allowed = (allow,) if isinstance(allow, str) else allow
     with nothing_drawn(), Estimator(source, card) as estimator:
         return Planner(estimator, None, allowed).run(max_batch=False)

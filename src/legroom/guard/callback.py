@@ -12,10 +12,10 @@ from typing import Any
 import keras
 
 from legroom.errors import InputError
+from legroom.guard.attempts import Options
 from legroom.guard.installing import Installed, Notes, install
 from legroom.guard.journal import Journal, Position, say
 from legroom.guard.retry import ALLOWED
-from legroom.guard.training import Options
 from legroom.records.run import Run, Way
 from legroom.units import parse_bytes
 

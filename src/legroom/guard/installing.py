@@ -12,11 +12,12 @@ from typing import Any
 from legroom.capture.keras_fit import framework_of_keras
 from legroom.engines.out_of_memory import oom_of
 from legroom.errors import LegroomError
+from legroom.guard.attempts import Options
 from legroom.guard.evaluating import Cutting, Predicting, Testing
 from legroom.guard.journal import Journal, Position, Witness
 from legroom.guard.retry import GaveUp, Ways
 from legroom.guard.room import Room
-from legroom.guard.training import Options, Training
+from legroom.guard.training import Training
 from legroom.records.run import Way, Where
 
 Ended = Callable[[], None]
@@ -78,7 +79,9 @@ def install(model: Any, what: str, notes: Notes, options: Options, ended: Ended)
     original = getattr(model, name)
     if what == "train":
         ways = Ways(model, options.allow)
-        training = Training(model, original, witness, options, room, ways, ended=ended)
+        training = Training(
+            witness=witness, options=options, room=room, ways=ways, model=model, original=original, ended=ended
+        )
         model.train_function = training
         return Installed(witness, lambda: leave_training(training), ways, training)
     cutting = Cutting(witness, WHERE[what])

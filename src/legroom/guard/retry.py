@@ -16,7 +16,7 @@ from legroom.changes.drawn import nothing_drawn
 from legroom.changes.segments import costs_of
 from legroom.errors import InputError, LegroomError
 from legroom.plans.remat import Cost, smallest
-from legroom.records.plan import Action
+from legroom.records.plan import Action, Exactness
 from legroom.records.run import Way
 
 ALLOWED = "batchnorm-split"
@@ -89,15 +89,19 @@ class Ways:
         """What could be tried next, the best first."""
         now = self.way
         count = 2 * now.micro_batches if batch is None else min(2 * now.micro_batches, batch)
+        kind, why = self.splitting()
         more = [] if count == now.micro_batches or "split" in self.reasons else [Way(count, now.recomputed)]
         again = [] if now.recomputed or "recomputed" in self.reasons else [Way(now.micro_batches, True)]
-        kind, why = microbatch.exactness(self.model)
         if kind == "inexact" and ALLOWED not in self.allow and now.micro_batches == 1:
             self.reasons["not allowed"] = (
                 f"Micro-batches would change what is learned ({why[0]}): Guard(allow=({ALLOWED!r},)) allows it."
             )
             more = []
         yield from (*again, *more) if kind == "inexact" else (*more, *again)
+
+    def splitting(self) -> tuple[Exactness, tuple[str, ...]]:
+        """How exact micro-batches are, and why not quite."""
+        return microbatch.exactness(self.model)
 
     def make_larger(self, batch: int | None) -> bool:
         """Half as many micro-batches, where there are some that the guard has made."""

@@ -152,17 +152,27 @@ class Update:
 
     def apply(self, layout: Layout, tensors: Sequence[Any]) -> None:
         """The optimizer's own update."""
+        variables = layout.variables or self.model.optimizer._trainable_variables
+        gradients = self.unflattened(layout, variables, tensors)
+        self.model.optimizer.apply(gradients, None if layout.variables is None else list(layout.variables))
+
+    def unflattened(self, layout: Layout, variables: Sequence[Any], tensors: Sequence[Any]) -> list[Any]:
+        """The gradients of these variables."""
         import tensorflow as tf
 
         given = iter(tensors)
-        variables = layout.variables or self.model.optimizer._trainable_variables
         gradients: list[Any] = []
         for kind, variable in zip(layout.kinds, variables, strict=True):
             if kind == "sparse":
                 gradients.append(tf.IndexedSlices(next(given), next(given), tf.constant(list(variable.shape))))
             else:
                 gradients.append(next(given) if kind == "dense" else None)
-        self.model.optimizer.apply(gradients, None if layout.variables is None else list(layout.variables))
+        return gradients
+
+    def build(self, layout: Layout) -> None:
+        """Slots are made now if they are not yet."""
+        if not self.model.optimizer.built:
+            self.model.optimizer.build(list(layout.variables or self.model.trainable_variables))
 
     def traced(self, gradients: Gradients) -> Call:
         """The update as a graph, or UpdateFailed where there is no room for the optimizer's slots."""
@@ -174,12 +184,11 @@ class Update:
             raise
 
     def trace(self, gradients: Gradients) -> Call:
-        """The update as a graph; slots are made now if they are not yet."""
+        """The update as a graph."""
         import tensorflow as tf
 
         layout = gradients.layout
-        if not self.model.optimizer.built:
-            self.model.optimizer.build(list(layout.variables or self.model.trainable_variables))
+        self.build(layout)
         specs = [tf.TensorSpec(tensor.shape, tensor.dtype) for tensor in gradients.tensors]
         at = 0
         for kind in layout.kinds:

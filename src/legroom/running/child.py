@@ -40,17 +40,27 @@ def write_crashes(settings: Settings) -> None:
 def watch(settings: Settings, *, on_cpu: bool) -> None:
     """Right after Keras and TensorFlow are imported, whenever that is."""
 
-    def keras_came(module: Any) -> None:
-        from legroom.running.fits import Fits
-        from legroom.running.store import Store
+    from legroom.running.current import CurrentRun, Here
+    from legroom.running.fits import Fits
+    from legroom.running.functions import Functions
+    from legroom.running.store import Store
 
-        Fits(settings, Store(settings.home)).install()
+    store = Store(settings.home)
+    fits = Fits(settings, store)
+    functions = Functions(settings, fits)
+    Here.run = CurrentRun(settings, store, fits)
+
+    def keras_came(module: Any) -> None:
+        fits.install()
+        if module.backend.backend() == "tensorflow":
+            functions.install_on_keras()
         if settings.ram_bytes is not None:
             from legroom.data.unmodified import install
 
             install(settings.ram_bytes)
 
     def tensorflow_came(module: Any) -> None:
+        functions.install()
         if settings.budget_bytes is not None and not on_cpu:
             limit_gpus(module, settings.budget_bytes)
 

@@ -6,20 +6,24 @@ Private names used, tested with Keras 3.15.1: `keras.src.trainers.trainer.Traine
 import inspect
 import os
 from collections.abc import Callable
-from contextlib import nullcontext, suppress
+from contextlib import ExitStack, nullcontext, suppress
 from dataclasses import dataclass, field
 from functools import wraps
 from typing import Any
 
+from legroom.capture.keras_fit import framework_of_keras
 from legroom.changes.drawn import nothing_drawn
 from legroom.errors import DoesNotFit, LegroomError, MissingError
 from legroom.front.fitting import captured_fit, look_at
+from legroom.guard.calls import batch_of
 from legroom.records.plan import Plan
 from legroom.running.settings import Settings
 from legroom.running.speech import say
 from legroom.running.store import Store
 
-VERBS = ("fit", "evaluate", "predict")
+VERBS = ("fit", "evaluate", "predict", "train_on_batch")
+TRAINS = ("fit", "train_on_batch")
+ON_BATCH = "_legroom_on_batch"  # on a model that is trained batch by batch: its guard
 
 
 @dataclass
@@ -32,6 +36,7 @@ class Fits:
     count: int = 0
     inside: bool = False
     plans: dict[str, Plan] = field(default_factory=dict)  # by what they were made for
+    kept_plans: ExitStack = field(default_factory=ExitStack)
 
     def install(self) -> None:
         """Right after Keras was imported."""
@@ -50,7 +55,7 @@ class Fits:
         @wraps(method)
         def call(model: Any, *args: Any, **kwargs: Any) -> Any:
             # what a process forked from this one trains is its own affair, and so is a call from inside another
-            if self.inside or os.getpid() != self.process or (not model.compiled and verb == "fit"):
+            if self.inside or os.getpid() != self.process or (not model.compiled and verb in TRAINS):
                 return method(model, *args, **kwargs)
             arguments = dict(signature.bind(model, *args, **kwargs).arguments)
             model = arguments.pop("self")
@@ -58,6 +63,8 @@ class Fits:
             try:
                 if verb == "fit":
                     return self.fit(model, method, arguments)
+                if verb == "train_on_batch":
+                    return self.train_on_batch(model, method, arguments)
                 return method(model, **{**arguments, "callbacks": [*listed(arguments), self.guard(arguments)]})
             finally:
                 self.inside = False
@@ -95,6 +102,30 @@ class Fits:
         ours = [guard, *keeper.others, keeper]
         with self.planned(model, arguments, number):
             return method(model, **{**arguments, "callbacks": ours})
+
+    def train_on_batch(self, model: Any, method: Callable[..., Any], arguments: dict[str, Any]) -> Any:
+        """Planned at the first batch of a model, and guarded from then on."""
+        if framework_of_keras() != "tensorflow":
+            return method(model, **arguments)
+        if ON_BATCH not in model.__dict__:
+            size = batch_of(arguments.get("x"))
+            given = {name: value for name, value in arguments.items() if name in ("x", "y", "sample_weight")}
+            with suppress(LegroomError):
+                self.plan_for_good(model, {**given, "batch_size": size})
+            model.__dict__[ON_BATCH] = self.guard({})
+        guard = model.__dict__[ON_BATCH]
+        training = guard.installed.get("train")
+        if training is None or model.train_function is not training.training:
+            model.make_train_function()
+            guard.set_model(model)
+            guard.start = self.settings.way
+            guard.on_train_begin()
+        return method(model, **arguments)
+
+    def plan_for_good(self, model: Any, arguments: dict[str, Any]) -> None:
+        """The model with its plan, until the script ends."""
+        self.kept_plans.enter_context(self.planned(model, arguments, self.count))
+        self.count += 1
 
     def planned(self, model: Any, arguments: dict[str, Any], number: int) -> Any:
         """The model with its plan, for as long as it trains."""

@@ -7,7 +7,7 @@ from typing import Any
 from legroom.capture.fingerprint import fingerprint
 from legroom.errors import LegroomError
 from legroom.front.applying import DONE, apply, load_plan, save_plan, undo
-from legroom.front.fitting import captured_fit, chosen_or_refused, look_at, plan_for
+from legroom.front.fitting import captured_fit, chosen_or_refused, look_at, plan_for, plan_of_step
 from legroom.front.target import choose_card
 from legroom.records.plan import Plan
 from legroom.report.fit_line import planned_line
@@ -40,6 +40,23 @@ def find_plan(
             return plan
         known[key] = plan
     return known[key]
+
+
+def find_function_plan(function: Any, args: Any, kwargs: Any, settings: Settings) -> Plan | None:
+    """The same for a step that the script wrote itself."""
+    from legroom.capture.tf_step import capture_call
+
+    card = choose_card(None, settings.budget_bytes)
+    if card.is_cpu and settings.budget_bytes is None:
+        return None
+    step = capture_call(function, args, kwargs)
+    if step is None:
+        return None
+    say("planning for the memory there is…")
+    planning = plan_of_step(step, card, settings.allow)
+    plan = chosen_or_refused(planning)
+    say_line(planned_line(planning))
+    return plan
 
 
 @contextmanager

@@ -1,0 +1,87 @@
+"""The updates of a training step that the user wrote: held back while it runs, and made afterwards, all of them or none."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from legroom.changes.custom_trial import native
+from legroom.changes.microbatch_override import Held as HeldBack
+from legroom.errors import InputError
+from legroom.guard.snapshots import Held
+from legroom.guard.update import Layout, Update, flat_gradients
+
+
+@dataclass(frozen=True, eq=False)
+class FunctionLayout(Layout):
+    """The gradients of several optimizers, one after the other: each with how many variables are its."""
+
+    optimizers: tuple[tuple[Any, int], ...] = ()
+
+
+class JointUpdate(Update):
+    """Of all optimizers that a step applies."""
+
+    def variables(self, layout: Any) -> list[Any]:
+        rates = {id(getattr(optimizer, "_learning_rate", None)) for optimizer, _ in layout.optimizers}
+        slots = [slot for optimizer, _ in layout.optimizers for slot in optimizer.variables if id(slot) not in rates]
+        return [native(variable) for variable in (*(layout.variables or ()), *slots)]
+
+    def apply(self, layout: Any, tensors: Sequence[Any]) -> None:
+        gradients = self.unflattened(layout, layout.variables, tensors)
+        start = 0
+        for optimizer, count in layout.optimizers:
+            optimizer.apply(gradients[start : start + count], list(layout.variables[start : start + count]))
+            start += count
+
+    def build(self, layout: Any) -> None:
+        start = 0
+        for optimizer, count in layout.optimizers:
+            if not optimizer.built:
+                optimizer.build(list(layout.variables[start : start + count]))
+            start += count
+
+
+@dataclass
+class Kept:
+    """What one run of a step wanted to apply. It holds what is assigned before it is, where that is not read from a graph."""
+
+    eager: bool
+    at_update: Callable[[], int] = lambda: 0
+    optimizers: list[tuple[Any, int]] = field(default_factory=list)
+    gradients: list[Any] = field(default_factory=list)
+    variables: list[Any] = field(default_factory=list)
+    marks: list[tuple[int, list[Any]]] = field(default_factory=list)  # ops that there were, and what was updated then
+    updated: dict[int, Any] = field(default_factory=dict)
+    before: dict[int, tuple[Any, Any]] = field(default_factory=dict)
+    reads_again: bool = False
+
+    def applied(self, optimizer: Any, gradients: Any, variables: Any) -> None:
+        own = list(optimizer._trainable_variables if variables is None else variables)
+        given = list(gradients)
+        if any(optimizer is other for other, _ in self.optimizers):
+            raise InputError("This training step applies the same optimizer twice.")
+        self.optimizers.append((optimizer, len(own)))
+        self.gradients += given
+        self.variables += own
+        changed = [native(variable) for variable in (*own, *optimizer.variables)]
+        self.marks.append((self.at_update(), changed))
+        self.updated.update({id(variable): variable for variable in changed})
+
+    def assigned(self, variable: Any) -> None:
+        import tensorflow as tf
+
+        if self.eager and tf.executing_eagerly() and id(variable) not in self.before:
+            value = tf.raw_ops.ReadVariableOp(resource=variable.handle, dtype=variable.dtype)
+            self.before[id(variable)] = (variable, value)
+
+    def read(self, variable: Any) -> None:
+        self.reads_again = self.reads_again or id(variable) in self.updated
+
+    def held(self) -> Held:
+        """What was assigned, as it was before."""
+        pairs = list(self.before.values())
+        return Held([variable for variable, _ in pairs], [tensor for _, tensor in pairs])
+
+    def flat(self) -> tuple[FunctionLayout, list[Any]]:
+        layout, tensors = flat_gradients(HeldBack(self.gradients, self.variables, len(self.optimizers)))
+        return FunctionLayout(layout.kinds, layout.variables, layout.updates, tuple(self.optimizers)), tensors

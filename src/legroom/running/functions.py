@@ -1,0 +1,131 @@
+"""What happens when a script under `legroom run` calls a training step of its own, a `tf.function`: it is planned and guarded.
+
+Private names used, tested with TensorFlow 2.21.0 and Keras 3.15.1: `tensorflow.python.eager.polymorphic_function.polymorphic_function.Function`
+(its `__call__`), `keras.src.optimizers.base_optimizer.BaseOptimizer` (its `apply`).
+"""
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import wraps
+from typing import Any
+from weakref import WeakKeyDictionary
+
+from legroom.errors import DoesNotFit, LegroomError
+from legroom.guard.retry import ALLOWED
+from legroom.records.plan import Plan
+from legroom.running.fits import Fits
+from legroom.running.settings import Settings
+from legroom.running.speech import say
+
+EAGER = (
+    "this loop updates its weights outside of a tf.function, where its steps can be neither planned nor guarded: "
+    "@legroom.train_step(guard=True) on a function of the batch does it."
+)
+
+
+@dataclass
+class Functions:
+    """The training steps that a script wrote itself."""
+
+    settings: Settings
+    fits: Fits  # what is called from inside `fit` is Keras' own
+    known: Any = field(default_factory=WeakKeyDictionary)
+    said: bool = False
+
+    def install(self) -> None:
+        """Right after TensorFlow was imported."""
+        from tensorflow.python.eager.polymorphic_function.polymorphic_function import Function
+
+        Function.__call__ = self.watched(Function.__call__)
+
+    def install_on_keras(self) -> None:
+        """Right after Keras was imported."""
+        from keras.src.optimizers.base_optimizer import BaseOptimizer
+
+        original = BaseOptimizer.apply
+
+        @wraps(original)
+        def apply(optimizer: Any, *args: Any, **kwargs: Any) -> Any:
+            if not self.said and not self.elsewhere() and at_top():
+                self.said = True
+                say(EAGER)
+            return original(optimizer, *args, **kwargs)
+
+        BaseOptimizer.apply = apply
+
+    def elsewhere(self) -> bool:
+        return self.fits.inside or os.getpid() != self.fits.process
+
+    def watched(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        @wraps(original)
+        def call(function: Any, *args: Any, **kwargs: Any) -> Any:
+            found = self.known.get(function)
+            if found is False or self.elsewhere() or not at_top():
+                return original(function, *args, **kwargs)
+            self.fits.inside = True
+            try:
+                if found is None:
+                    found = self.known[function] = self.decide(function, original, args, kwargs)
+                return original(function, *args, **kwargs) if found is False else found(*args, **kwargs)
+            finally:
+                self.fits.inside = False
+
+        return call
+
+    def decide(self, function: Any, original: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+        """The guarded step; False where this function is none."""
+        from legroom.changes.custom_models import trains
+        from legroom.guard.attempts import Options
+        from legroom.guard.functions import guard_function
+        from legroom.guard.journal import Journal
+
+        if not trains(function):
+            return False
+        count = self.planned(function, args, kwargs)
+        options = Options(tuple(name for name in self.settings.allow if name == ALLOWED))
+        journal = Journal()
+        journal.path = self.settings.events
+        most = max(count, self.settings.way.micro_batches)
+
+        def plain(*given: Any, **named: Any) -> Any:
+            return original(function, *given, **named)
+
+        return guard_function(function, options, journal, micro_batches=most, original=plain)
+
+    def planned(self, function: Any, args: Any, kwargs: Any) -> int:
+        """How many micro-batches the plan has; what else is in it is done to the model, for as long as the script runs."""
+        from legroom.running.planning import find_function_plan
+
+        if not self.settings.plan:
+            return 1
+        try:
+            plan = find_function_plan(function, args, kwargs, self.settings)
+            return 1 if plan is None else perform_plan(function, plan)
+        except DoesNotFit as refused:
+            say(f"{refused.message} It is guarded all the same.")
+        except LegroomError as error:
+            say(f"no plan was made ({error.message}). The training is guarded all the same.")
+        return 1
+
+
+def perform_plan(function: Any, plan: Plan) -> int:
+    from dataclasses import replace
+
+    from legroom.changes.actions import perform
+    from legroom.front.function_step import model_of
+    from legroom.front.matching import actions_for
+
+    counts = [int(action["count"]) for action in plan.actions if action.name == "microbatch"]
+    others = tuple(action for action in plan.actions if action.name != "microbatch")
+    if others:
+        model = model_of(function)
+        perform(model, actions_for(replace(plan, actions=others), model))
+    return counts[0] if counts else 1
+
+
+def at_top() -> bool:
+    """Whether the script itself is running, and nothing is being traced."""
+    import tensorflow as tf
+
+    return bool(tf.executing_eagerly() and not tf.inside_function())
