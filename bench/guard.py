@@ -35,6 +35,10 @@ GROUPS = (  # model, how it runs, optimizer, precision, tolerance
     ("dense", "graph", "ema", "float64", 1e-8),
     ("dense", "graph", "scaled", "float64", 1e-8),
     ("dense", "graph", "accumulating", "float64", 1e-8),
+    ("deep", "loop", "sgd", "float32", 1e-4),  # loops of one's own: a tf.function, a plain one
+    ("deep", "loop eager", "sgd", "float32", 1e-4),
+    ("dense", "loop", "adam", "float64", 1e-8),
+    ("norm", "loop", "sgd", "float32", 1e-4),
 )
 
 
@@ -148,6 +152,7 @@ COST = """
 import json, statistics, sys, time
 import keras, numpy, tensorflow as tf
 from legroom.guard.callback import Guard
+from legroom.watch.callback import Monitor
 width, batch, rounds, steps, limited = (int(value) for value in sys.argv[1:])
 layers = keras.layers
 def make():
@@ -158,21 +163,24 @@ def make():
 def batches():
     x, y = numpy.random.rand(batch * 4, width).astype("f"), numpy.random.rand(batch * 4, 1).astype("f")
     return iter(tf.data.Dataset.from_tensor_slices((x, y)).repeat().batch(batch, drop_remainder=True).prefetch(2))
-plain, guarded = make(), make()
-guard = Guard()
-guard.set_model(guarded)
-guard.on_train_begin()
-runs = {"plain": (plain, batches(), []), "guarded": (guarded, batches(), [])}
+def with_callbacks(*callbacks):
+    model = make()
+    called = keras.callbacks.CallbackList(list(callbacks), model=model)
+    called.on_train_begin()
+    return model, called, batches(), []
+runs = {"plain": with_callbacks(), "guarded": with_callbacks(Guard()), "watched": with_callbacks(Guard(), Monitor(verbose=False))}
 for round in range(rounds + 1):
-    for model, iterator, times in runs.values():
+    for model, called, iterator, times in runs.values():
         started = time.perf_counter()
-        for _ in range(steps):
+        for number in range(steps):
+            called.on_train_batch_begin(number)
             model.train_function(iterator)
+            called.on_train_batch_end(number, {})
         if round:
             times.append((time.perf_counter() - started) / steps)
-ratios = [b / a for a, b in zip(runs["plain"][2], runs["guarded"][2])]
-found = {name: statistics.median(times) for name, (_, _, times) in runs.items()}
-print("COST", json.dumps({**found, "ratio": statistics.median(ratios)}))
+ratios = {name: statistics.median(b / a for a, b in zip(runs["plain"][3], runs[name][3])) for name in ("guarded", "watched")}
+found = {name: statistics.median(run[3]) for name, run in runs.items()}
+print("COST", json.dumps({**found, "ratio": ratios["guarded"], "ratio_watched": ratios["watched"]}))
 """
 
 
@@ -260,11 +268,15 @@ def shapes_table(found):
 
 
 def cost_table(found):
-    lines = ["| step | plain | guarded | more | ratio (median of blocks) |", "|---|---|---|---|---|"]
+    lines = [
+        "| step | plain | guarded | more | ratio (median of blocks) | guarded and monitored | more | ratio |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
     for row in found:
-        plain, guarded = 1e6 * row["plain"], 1e6 * row["guarded"]
+        plain, guarded, watched = (1e6 * row[name] for name in ("plain", "guarded", "watched"))
         lines.append(
-            f"| {row['name']} | {plain:,.0f} µs | {guarded:,.0f} µs | {guarded - plain:+,.0f} µs | {row['ratio']:.3f} |"
+            f"| {row['name']} | {plain:,.0f} µs | {guarded:,.0f} µs | {guarded - plain:+,.0f} µs | {row['ratio']:.3f} | "
+            f"{watched:,.0f} µs | {watched - plain:+,.0f} µs | {row['ratio_watched']:.3f} |"
         )
     return lines
 
