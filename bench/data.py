@@ -1,4 +1,4 @@
-"""Data on demand, measured: `python bench/data.py [memory] [copies] [speed] [shuffle] [kills]` writes its tables into docs/data.md.
+"""Data on demand, measured: `python bench/data.py [memory] [copies] [ram] [speed] [shuffle] [kills]` writes its tables into docs/data.md.
 
 Every run is a process of its own (bench/data_worker.py). Memory: ten times the budget, twenty epochs of `fit`. Speed: ways take
 turns in one process, medians of epochs.
@@ -14,12 +14,14 @@ import sys
 import tempfile
 
 import pages
+from ram_scripts import SCRIPTS
 
 HERE = pathlib.Path(__file__).resolve().parent
 TESTS = HERE.parent / "tests/stream"
+LEGROOM = (sys.executable, "-m", "legroom")
 MIB = 2**20
 BUDGET, SAMPLE, BATCH, EPOCHS = 32 * MIB, 64 * 64 * 3, 64, 20
-KINDS = ("npy", "hdf5", "zarr", "parquet", "tfrecord")
+KINDS = ("npy", "hdf5", "hdf5-gzip", "zarr", "parquet", "tfrecord", "images")
 RATES = (("empty", "an empty loop", 10000), ("small", "`fit`, a tiny model", 4000), ("cnn", "`fit`, a CNN", 2000))
 
 
@@ -122,6 +124,48 @@ def speed():
     table("disk", ("reading a batch", "the step", "measured, both", "without overlap"), slow)
 
 
+def ram():
+    """Real peaks of scripts against what `legroom plan --ram` says of them, as they are and with the action that it proposes."""
+    lines = []
+    for name, (script, action, changed) in SCRIPTS.items():
+        with tempfile.TemporaryDirectory() as folder:
+            path, other = pathlib.Path(folder) / "train.py", pathlib.Path(folder) / "changed.py"
+            path.write_text(script)
+            other.write_text(changed or script)
+            view = json.loads(legroom("plan", path, "--ram", "64MiB", "--no-max-batch", "--json", codes=(0, 1)))["host"]
+            found = next(one for one in view["actions"] if one["name"] == action)
+            plain = peak_of([sys.executable, path], folder)
+            command = [sys.executable, other] if changed else [*LEGROOM, "run", "--ram", "64MiB", path]
+            streamed = peak_of(command, folder)
+        sizes = [f"{size / MIB:.0f}" for size in (plain, view["peak_bytes"], streamed, found["peak_bytes"])]
+        off = max(
+            abs(said - real) / real for said, real in ((view["peak_bytes"], plain), (found["peak_bytes"], streamed))
+        )
+        lines.append((name, sizes[0], sizes[1], action, sizes[2], sizes[3], f"{off:.0%}"))
+        print(lines[-1], flush=True)
+    head = ("script", "peak, MiB", "said", "action", "peak then, MiB", "said", "off by at most")
+    table("ram", head, lines)
+
+
+def legroom(*arguments, codes=(0,)):
+    env = os.environ | {"TF_CPP_MIN_LOG_LEVEL": "3", "PEAK_FILE": os.devnull}
+    done = subprocess.run([*LEGROOM, *map(str, arguments)], env=env, capture_output=True, text=True, check=False)
+    if done.returncode not in codes:
+        sys.exit(done.stderr[-3000:])
+    return done.stdout
+
+
+def peak_of(command, folder):
+    """The highest RSS of the process that trains, which writes it down when it ends."""
+    file = pathlib.Path(folder) / "peak"
+    file.unlink(missing_ok=True)
+    env = os.environ | {"TF_CPP_MIN_LOG_LEVEL": "3", "PEAK_FILE": str(file)}
+    done = subprocess.run(list(map(str, command)), env=env, capture_output=True, text=True, check=False)
+    if done.returncode:
+        sys.exit(done.stderr[-3000:])
+    return max(int(line) for line in file.read_text().split()) * 1024
+
+
 def shuffle():
     import numpy as np
     from scipy import stats
@@ -158,5 +202,5 @@ def kills():
 
 
 if __name__ == "__main__":
-    for name in sys.argv[1:] or ("memory", "copies", "speed", "shuffle", "kills"):
+    for name in sys.argv[1:] or ("memory", "copies", "ram", "speed", "shuffle", "kills"):
         globals()[name]()

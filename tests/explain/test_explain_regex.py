@@ -18,6 +18,10 @@ def patterns():
         for name, value in vars(importlib.import_module(module.name)).items():
             if isinstance(value, re.Pattern):
                 yield f"{module.name.rsplit('.', 1)[1]}.{name}", value
+            for number, message in enumerate(value if name == "MESSAGES" else ()):
+                pattern = getattr(message, "pattern", None)
+                if pattern is not None:
+                    yield f"{module.name.rsplit('.', 1)[1]}.{name}.{number}", pattern
 
 
 PATTERNS = dict(patterns())

@@ -77,10 +77,10 @@ def test_two_hundred_segments_take_seconds_and_come_near_the_square_root():
         Cost(dice.randint(50, 150) * 2**10, dice.randint(10, 40) * 2**10, dice.randint(1, 100)) for _ in range(200)
     ]
     plain = sum(cost.kept_bytes for cost in chain)
-    started = time.monotonic()
+    started = time.process_time()  # of this process: what others do meanwhile is no matter
     least = smallest(chain)
     found = {share: choose_blocks(chain, plain // share) for share in (2, 3)}
-    assert time.monotonic() - started < 30  # three searches
+    assert time.process_time() - started < 30  # three searches
     assert least.peak_bytes < plain / 5
     assert all(choice is not None and choice.peak_bytes <= plain // share for share, choice in found.items())
     total = sum(cost.flops for cost in chain)

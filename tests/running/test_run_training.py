@@ -1,5 +1,6 @@
 """Keras scripts under `legroom run`, in processes of their own: killed, resumed, out of memory."""
 
+import contextlib
 import json
 import os
 import pathlib
@@ -42,15 +43,16 @@ def tell(model, history, **more):
 """
 
 
-def run(folder, body, *options, die=True, plain=False, backend="tensorflow"):
+def run(folder, body, *options, die=True, plain=False, backend="tensorflow", group=None):
     folder.mkdir(exist_ok=True)
     (folder / "train.py").write_text(START + body)
     verb = [] if plain else ["-m", "legroom", "run", *options]
     quiet = {"TF_CPP_MIN_LOG_LEVEL": "3", "KERAS_BACKEND": backend, "CUDA_VISIBLE_DEVICES": "-1", "NO_COLOR": "1"}
     env = {**os.environ, **quiet, "JAX_PLATFORMS": "cpu", **({"DIE": "1"} if die else {})}
-    done = subprocess.run(
-        [sys.executable, *verb, "train.py"], cwd=folder, capture_output=True, text=True, env=env, check=False
-    )
+    command = [sys.executable, *verb, "train.py"]
+    if group is not None:
+        command = ["sh", "-c", f'echo $$ > {group}/cgroup.procs; exec "$@"', "sh", *command]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, env=env, check=False)
     told = [json.loads(line[5:]) for line in done.stdout.splitlines() if line.startswith("TOLD ")]
     return done, told[-1] if told else None
 
@@ -199,3 +201,47 @@ def test_training():
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, env=env, check=False)
     assert done.returncode == 0, done.stdout
     assert not pathlib.Path(tmp_path / ".legroom").exists()
+
+
+HUNGRY = """
+class Hungry(Die):
+    "Takes memory until the kernel ends it, once."
+    def on_train_batch_begin(self, batch, logs=None):
+        if os.environ.get("DIE") and (self.now, batch) == self.at and not self.mark.exists():
+            self.mark.touch()
+            held = []
+            while True:
+                held.append(np.ones(8 << 20))
+
+model = make()
+history = model.fit(x, y, batch_size=8, epochs=3, verbose=0, callbacks=[Hungry(1, 5)])
+tell(model, history)
+"""
+
+
+@pytest.fixture
+def memory_group():
+    """A control group of its own, with a limit; where this machine allows none, the test is left out."""
+    for parent, limit in (("/sys/fs/cgroup/memory", "memory.limit_in_bytes"), ("/sys/fs/cgroup", "memory.max")):
+        group = pathlib.Path(parent) / f"legroom_test_{os.getpid()}"
+        try:
+            group.mkdir()
+            (group / limit).write_text(str(1500 << 20))
+        except OSError:
+            with contextlib.suppress(OSError):
+                group.rmdir()
+            continue
+        yield group
+        group.rmdir()
+        return
+    pytest.skip("no control group can be made here")
+
+
+def test_a_real_kill_by_the_kernel_is_known_for_what_it_is(tmp_path, memory_group):
+    _, right = run(tmp_path / "plain", HUNGRY, die=False, plain=True)
+    done, found = run(tmp_path / "killed", HUNGRY, "--checkpoint-every", "0s", group=memory_group)
+    assert done.returncode == 0, done.stderr
+    assert "The kernel killed the script's process: memory ran out." in done.stderr
+    assert "the limit is 1.5 GiB" in done.stderr
+    assert "It goes on at epoch 2, step 5" in done.stderr
+    assert found == right

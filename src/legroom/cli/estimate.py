@@ -18,6 +18,7 @@ from legroom.front.target import choose_card
 from legroom.records import Estimate
 from legroom.report.text import estimate_text
 from legroom.report.view import estimate_view
+from legroom.units import parse_bytes
 
 EPILOG = """\b
 Examples:
@@ -26,6 +27,7 @@ Examples:
   legroom estimate train.py --budget 8GiB -- --epochs 3
   legroom estimate mymodels:build --gpu rtx4090 --json
   legroom estimate train.py --gpu mycard.toml
+  legroom estimate train.py --ram 2GiB              with its data on demand
   legroom estimate train.py --rehearse --budget 2GiB
 
 TARGET is a training script, run up to its first training step and stopped
@@ -37,6 +39,9 @@ goes to the script."""
 @about_a_step
 @click.option("--max-batch", is_flag=True, help="Also find the largest batch that fits.")
 @click.option(
+    "--ram", metavar="SIZE", help="As under `legroom run --ram`: arrays read batch by batch, tf.data in so much RAM."
+)
+@click.option(
     "--rehearse",
     "rehearsing",
     is_flag=True,
@@ -47,7 +52,7 @@ def estimate(target: str, arguments: tuple[str, ...], rehearsing: bool, as_json:
     started = time.monotonic()
     options = Options(**chosen)
     if rehearsing:
-        refuse_with_rehearsal(gpu=options.gpu, max_batch=options.max_batch, engine=options.engine)
+        refuse_with_rehearsal(gpu=options.gpu, max_batch=options.max_batch, engine=options.engine, ram=options.ram)
         return rehearse(target, arguments, options.budget, options.batch, as_json=as_json)
     found = answer(target, arguments, options)
     show(replace(found, seconds=time.monotonic() - started), as_json)
@@ -64,6 +69,7 @@ class Options:
     max_batch: bool
     engine: EngineName
     time_limit: float
+    ram: str | None
 
 
 def answer(target: str, arguments: tuple[str, ...], options: Options) -> Estimate:
@@ -76,6 +82,7 @@ def answer(target: str, arguments: tuple[str, ...], options: Options) -> Estimat
             ScriptSource(target, arguments) as source,
             Estimator(source, card, options.engine, say=say, limit=options.time_limit) as estimator,
         ):
+            estimator.ram_bytes = None if options.ram is None else parse_bytes(options.ram)
             found = estimator.at(options.batch)
             return find_max_batch(estimator.at, found) if options.max_batch else found
 

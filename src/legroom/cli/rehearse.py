@@ -19,7 +19,7 @@ def rehearse(target: str, arguments: tuple[str, ...], budget: str | None, batch:
     return 0 if found.fits else 1
 
 
-def refuse_with_rehearsal(*, gpu: str | None, max_batch: bool, engine: str) -> None:
+def refuse_with_rehearsal(*, gpu: str | None, max_batch: bool, engine: str, ram: str | None) -> None:
     """What asks for a prediction cannot be asked of a rehearsal."""
     if gpu is not None:
         raise InputError(
@@ -30,5 +30,7 @@ def refuse_with_rehearsal(*, gpu: str | None, max_batch: bool, engine: str) -> N
         raise InputError(
             "--rehearse runs one batch size; it searches for none.", "Name it with --batch, or leave --rehearse out."
         )
+    if ram is not None:
+        raise InputError("--ram is about the data; --rehearse runs a step without it.", "Leave one of them out.")
     if engine != "auto":
         raise InputError("--engine chooses how to predict; --rehearse predicts nothing.", "Leave one of them out.")

@@ -1,15 +1,17 @@
-"""Batches of rows read from a user's own arrays, in the dtype that Keras would have cast the whole array to."""
+"""Batches of rows read from a user's own arrays, in Keras' order and in the dtype that Keras would have cast the whole array to."""
 
-import os
 from typing import Any
 
 import numpy as np
 
+from legroom.data.allocator import give_back
 from legroom.data.buffers import Buffers
-from legroom.data.sizing import Need, Sizes, sizes_for
+from legroom.data.groups import Reader, batches_of
+from legroom.data.sizing import Sizes, array_sizes
 from legroom.data.sources.arrays import ArrayColumn
 from legroom.data.sources.files import memmap_column
-from legroom.errors import InputError
+
+LONG = 1 << 17  # rows of which the order takes 1 MiB
 
 
 def is_plain(array: Any) -> bool:
@@ -31,7 +33,7 @@ class Rows:
         if self.column.dtype == self.dtype:
             self.column.read_into(indices, out)
         else:
-            rows = np.empty((len(indices), *self.shape), self.column.dtype)
+            rows = self.buffers.take((len(indices), *self.shape), self.column.dtype)
             self.column.read_into(indices, rows)
             out[...] = rows
         return out
@@ -50,34 +52,44 @@ def rows_for(arrays: list[Any]) -> list[Rows]:
 
 
 def sizes_of(rows: list[Rows], batch_size: int, ram_bytes: int) -> Sizes:
-    sample = sum(one.row_bytes for one in rows)
-    try:
-        return sizes_for(Need(sample, batch_size), ram_bytes, os.cpu_count() or 1)
-    except InputError:  # the script's batch is what it is: one at a time, as small as that can be
-        return Sizes(1, 1, 0, 2 * sample * batch_size)
+    return array_sizes(sum(one.row_bytes for one in rows), rows[0].column.length, batch_size, ram_bytes)
 
 
-def dataset_of_rows(indices: Any, structure: Any, rows: list[Rows], batch_size: int, ram_bytes: int) -> Any:
-    """A dataset of index batches as one of the rows, in the structure of the arrays."""
+class OrderedRows:
+    """The rows of arrays in an order that Keras gives for each epoch, several batches at a time."""
+
+    def __init__(self, rows: list[Rows], batch_size: int, group: int) -> None:
+        self.rows, self.size, self.group = rows, batch_size, group
+        self.length = rows[0].column.length
+        self.order: Any = np.empty(self.length, np.uint32 if self.length <= 2**32 else np.uint64)
+
+    def begin(self, order: Any) -> int:
+        """How many groups this epoch has."""
+        self.order[...] = order
+        return -(-self.length // (self.size * self.group))
+
+    def read(self, number: int) -> list[Any]:
+        """The rows of a group's batches, one after another."""
+        if number == 0 and self.length >= LONG:
+            give_back()  # TensorFlow has made this order, and is done with it
+        start = number * self.size * self.group
+        indices = self.order[start : start + self.size * self.group].astype(np.int64)
+        return [one.read(indices) for one in self.rows]
+
+
+def dataset_of_rows(orders: Any, structure: Any, rows: list[Rows], batch_size: int, ram_bytes: int) -> Any:
+    """A dataset of orders, one for each epoch, as one of the rows' batches, in the structure of the arrays."""
     import tensorflow as tf
     from keras import tree
 
     sizes = sizes_of(rows, batch_size, ram_bytes)
+    ordered = OrderedRows(rows, batch_size, sizes.group)
     shape = tree.lists_to_tuples(structure)
+    specs = [tf.TensorSpec((None, *one.shape), tf.as_dtype(one.dtype)) for one in rows]
 
-    def read(batch: Any) -> list[Any]:
-        return [one.read(batch) for one in rows]
-
-    def fetch(batch: Any) -> Any:
-        arrays = tf.numpy_function(read, [batch], [tf.as_dtype(one.dtype) for one in rows])
-        for array, one in zip(arrays, rows, strict=True):
-            array.set_shape((batch.shape[0], *one.shape))
+    def arranged(arrays: Any) -> Any:
         taken = iter(arrays)
         return tree.map_structure(lambda part: None if part is None else next(taken), shape)
 
-    dataset = indices.map(fetch, num_parallel_calls=sizes.threads, deterministic=True)
-    options = tf.data.Options()
-    options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.DATA
-    options.experimental_external_state_policy = tf.data.experimental.ExternalStatePolicy.IGNORE
-    options.autotune.enabled = False
-    return dataset.with_options(options).prefetch(max(1, min(sizes.ahead, 4)))
+    reader = Reader(ordered.begin, ordered.read, arranged)
+    return batches_of(orders, reader, specs, batch_size, sizes)

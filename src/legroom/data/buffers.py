@@ -2,9 +2,11 @@
 
 TensorFlow and JAX take an array that begins at a multiple of 64 bytes as it is, without a copy, and hold the array for as long
 as they use it; so does a loop that keeps a batch. A buffer is free when only the pool knows it. Without the pool, each batch
-would be new memory, which the kernel must first clear and which the C library does not always give back.
+would be new memory, which the kernel must first clear and which the C library does not always give back. Large buffers are mapped
+from the kernel: the C library would place them in the arena of whichever thread came first, between things that are freed later.
 """
 
+import mmap
 import sys
 import threading
 from typing import Any
@@ -13,6 +15,7 @@ import numpy as np
 
 ALIGNMENT = 64
 SPARE = 64  # buffers of sizes that nothing asks for, as ragged batches leave behind
+MAPPED_BYTES = 64 * 1024
 
 
 class Buffers:
@@ -37,13 +40,19 @@ class Buffers:
                 unfit = position
         if unfit is not None and len(self.known) > SPARE:
             del self.known[unfit]
-        made = np.empty(size + ALIGNMENT, dtype=np.uint8)
+        made = memory_of(size + ALIGNMENT)
         self.known.append(made)
         return made
 
     def clear(self) -> None:
         with self.lock:
             self.known.clear()
+
+
+def memory_of(size: int) -> Any:
+    if size < MAPPED_BYTES:
+        return np.empty(size, dtype=np.uint8)
+    return np.frombuffer(mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS), dtype=np.uint8)
 
 
 def holders(known: list[Any], position: int) -> int:

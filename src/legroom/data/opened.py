@@ -10,6 +10,7 @@ from legroom.data.sources.columns import Samples
 from legroom.data.sources.opening import is_records, open_source
 from legroom.data.sources.options import Options
 from legroom.data.stream import Plan, Stream
+from legroom.errors import InputError
 from legroom.units import parse_bytes
 
 
@@ -23,12 +24,23 @@ class Asked:
     seed: int
     drop_last: bool
     threads: int | None
+    workers: int | None
     ragged: bool
     verbose: bool
 
 
 def planned(source: Any, options: Options, asked: Asked) -> Plan:
     made = open_source(source, options)
+    workers = asked.workers if hasattr(made, "work") else None
+    if asked.workers and workers is None:
+        raise InputError(
+            "`workers` run a transform or a sequence written in Python, and here is none.",
+            "Leave `workers` out: threads read this source.",
+        )
+    if workers:
+        from legroom.data.workers import Workers
+
+        made = Workers(made, workers)
     users_own = options.transform is not None or (isinstance(made, Samples) and not is_records(source))
     return Plan(
         made,
@@ -37,7 +49,7 @@ def planned(source: Any, options: Options, asked: Asked) -> Plan:
         asked.seed,
         asked.shuffle,
         asked.drop_last,
-        asked.threads or (1 if users_own else os.cpu_count() or 1),
+        workers or asked.threads or (1 if users_own else os.cpu_count() or 1),
         asked.ragged,
     )
 
@@ -71,6 +83,8 @@ def kind_of_stream() -> type[Stream]:
 
 def lines(made: Stream, asked: Asked) -> list[str]:
     said = [repr(made), *getattr(made.source, "notes", ())]
+    if hasattr(made.source, "said"):
+        said.append(made.source.said())
     if made.serial and asked.shuffle:
         said.append("a generator has no index: its samples come in its own order, as it makes them")
     if made.course.length is None:

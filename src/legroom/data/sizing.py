@@ -1,6 +1,7 @@
 """How much is read ahead, and by how many threads: from the budget and the size of a batch as it was measured."""
 
-from dataclasses import dataclass
+import os
+from dataclasses import dataclass, replace
 
 from legroom.errors import InputError
 from legroom.units import MIB, format_bytes
@@ -10,6 +11,10 @@ MOST_THREADS = 8
 GROUP_BYTES = 4 * MIB  # smaller batches are read several at a time: asking for one costs more than reading it
 MOST_GROUP = 16
 MACHINERY_BYTES = 12 * MIB  # threads' stacks, a pipeline's graphs, what allocators keep: up to 12 MiB in twenty epochs
+ORDER_BYTES = (
+    80  # of a row, while TensorFlow makes Keras' order of all rows: measured, 20 (4,000,000 rows) to 80 (1,000,000)
+)
+FROM_RAM_AHEAD, FROM_RAM_BYTES = 2, MIB  # groups, and how large one is, where rows are copied from RAM to RAM
 IN_USE = 3  # the batch of this step, the one that is handed over, the one that the framework still holds
 
 
@@ -64,6 +69,19 @@ def sizes_for(need: Need, budget_bytes: int, threads: int, group_bytes: int = GR
     ahead = max(0, min(MOST_AHEAD, slots - IN_USE - workers))
     held = budget_bytes - room + min(slots, workers + ahead + IN_USE) * slot
     return Sizes(int(group), int(workers), int(ahead), int(held))
+
+
+def array_sizes(row_bytes: int, rows: int, batch_size: int, budget_bytes: int) -> Sizes:
+    """For a script's own arrays. Its batch is what it is: where it is too large for the budget, one at a time is read."""
+    held = min(ORDER_BYTES * rows, budget_bytes // 2)
+    try:
+        need = Need(row_bytes, min(batch_size, rows), 0, held)
+        found = sizes_for(need, budget_bytes, os.cpu_count() or 1, FROM_RAM_BYTES)
+        ahead = min(found.ahead, FROM_RAM_AHEAD)
+        batches = found.group * (found.threads + ahead + IN_USE)
+        return replace(found, ahead=ahead, held_bytes=held + MACHINERY_BYTES + batches * row_bytes * batch_size)
+    except InputError:
+        return Sizes(1, 1, 0, held + IN_USE * row_bytes * batch_size)
 
 
 def least(size_bytes: int) -> int:

@@ -70,15 +70,15 @@ class Stream:
 
     def need(self) -> Need:
         held = 0 if self.serial else self.source.held_bytes + self.order.held_bytes
-        reading = 0 if self.serial else self.source.reading_bytes(self.plan.batch_size)
+        reading = 0 if self.serial else self.source.reading_bytes()
         unpacked = [getattr(column, "unpacked_bytes", 0) for _, column in leaves(getattr(self.source, "columns", ()))]
         if self.serial or not hasattr(self.source, "columns"):  # the samples themselves, before they are a batch
-            reading += self.element.sample_bytes * self.plan.batch_size
+            reading += self.element.sample_bytes * self.plan.batch_size * getattr(self.source, "copies", 1)
         rows = self.plan.batch_size if self.course.length is None else min(self.plan.batch_size, self.course.length)
         return Need(self.element.sample_bytes, rows, reading + sum(unpacked), held)
 
     def group_bytes(self) -> int:
-        if self.serial or self.element.ragged:
+        if self.serial or self.element.ragged or hasattr(self.source, "copies"):  # of workers: a batch at a time
             return 0
         direct = isinstance(self.source, Columns) and self.source.direct
         return GROUP_BYTES if direct else GROUP_BYTES // 16
@@ -211,6 +211,7 @@ def stream(  # noqa: PLR0913
     image_size: tuple[int, int] | None = None,
     samples: int | None = None,
     threads: int | None = None,
+    workers: int | None = None,
     ragged: bool = False,
     scratch: str | Path | None = None,
     verbose: bool = True,
@@ -219,7 +220,7 @@ def stream(  # noqa: PLR0913
 
     `columns` names the arrays of a file in the structure that is wanted, as in `columns=("image", "label")`. `transform` is a
     function over each sample. `samples` is the length of a generator's epoch. `threads` read at the same time: as many
-    as there are cores, but one where it is the user's code that is run. `ragged=True` pads samples of different lengths, which is
+    as there are cores, but one where it is the user's code that is run; `workers` are processes that run it. `ragged=True` pads samples of different lengths, which is
     seen by itself where a few of them differ. `scratch` is a folder for data that is compressed.
     """
     from legroom.data.opened import Asked, opened
@@ -228,6 +229,7 @@ def stream(  # noqa: PLR0913
         ("batch_size", batch_size, 1),
         ("seed", seed, 0),
         ("threads", threads, 1),
+        ("workers", workers, 1),
         ("samples", samples, 1),
     ):
         if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < least):
@@ -237,5 +239,5 @@ def stream(  # noqa: PLR0913
     return opened(
         source,
         Options(0, columns, transform, image_size, samples, scratch),
-        Asked(batch_size, ram, shuffle, seed, drop_last, threads, ragged, verbose),
+        Asked(batch_size, ram, shuffle, seed, drop_last, threads, workers, ragged, verbose),
     )

@@ -1,12 +1,8 @@
-"""A stream as a `tf.data.Dataset`: TensorFlow's threads call back to read groups of batches, which are then cut natively.
-
-The arrays that are read are aligned, and TensorFlow takes them as they are (tensorflow/python/lib/core/py_func.cc): no copy.
-"""
+"""A stream as a `tf.data.Dataset`."""
 
 from typing import Any
 
-import numpy as np
-
+from legroom.data.groups import Reader, batches_of
 from legroom.data.stream import Run, Stream
 from legroom.data.structure import leaves, mapped, rebuilt
 
@@ -19,43 +15,30 @@ def dataset_of(stream: Stream) -> Any:
     if stream.serial:
         signature = rebuilt(stream.element.signature, iter(specs))
         return tf.data.Dataset.from_generator(lambda: iter(stream), output_signature=signature)
-    runs: dict[int, Run] = {}
-
-    def begin() -> tuple[Any, Any]:
-        run = stream.begin()
-        runs.clear()
-        runs[id(run)] = run
-        return np.int64(id(run)), np.int64(stream.group_count(run))
-
-    def read(key: Any, number: Any) -> list[Any]:
-        run = runs.get(int(key))
-        if run is None:  # of an iteration that was given up
-            raise StopIteration
-        arrays = [array for _, array in leaves(stream.read(run, int(number)))]
-        if int(number) == stream.group_count(run) - 1:
-            stream.finish(run)
-        return arrays
-
-    def groups(key: Any, count: Any) -> Any:
-        def group(number: Any) -> tuple[Any, ...]:
-            arrays = tf.numpy_function(read, [key, number], [spec.dtype for spec in specs])
-            for array, spec in zip(arrays, specs, strict=True):
-                array.set_shape((None, *spec.shape))
-            return tuple(arrays)
-
-        return tf.data.Dataset.range(count).map(group, num_parallel_calls=stream.sizes.threads, deterministic=True)
-
-    started = tf.data.Dataset.from_tensors(0).map(lambda _: tuple(tf.numpy_function(begin, [], [tf.int64, tf.int64])))
-    dataset = started.flat_map(groups)
-    if stream.sizes.ahead:
-        dataset = dataset.prefetch(stream.sizes.ahead)
     structure = mapped(stream.element.signature, lambda _: None)
-    dataset = dataset.flat_map(lambda *arrays: tf.data.Dataset.from_tensor_slices(rebuilt(structure, iter(arrays))))
-    options = tf.data.Options()
-    options.autotune.enabled = False
-    options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.DATA
-    options.experimental_external_state_policy = tf.data.experimental.ExternalStatePolicy.IGNORE
-    return dataset.with_options(options)
+    epochs = Epochs(stream)
+    reader = Reader(epochs.begin, epochs.read, lambda arrays: rebuilt(structure, iter(arrays)))
+    return batches_of(tf.data.Dataset.from_tensors(0), reader, specs, stream.plan.batch_size, stream.sizes)
+
+
+class Epochs:
+    """A stream's epochs in groups of batches."""
+
+    def __init__(self, stream: Stream) -> None:
+        self.stream = stream
+        self.run: Run | None = None
+
+    def begin(self, _: Any) -> int:
+        self.run = self.stream.begin()
+        return self.stream.group_count(self.run)
+
+    def read(self, number: int) -> list[Any]:
+        assert self.run is not None
+        run = self.run
+        arrays = [array.reshape((-1, *array.shape[2:])) for _, array in leaves(self.stream.read(run, number))]
+        if number == self.stream.group_count(run) - 1:
+            self.stream.finish(run)
+        return arrays
 
 
 def tf_dtype(tf: Any, dtype: Any) -> Any:

@@ -4,7 +4,7 @@ Keras on TensorFlow makes tensors of all arrays, which are copied once more when
 an array of indices instead, by the same random numbers, and the rows are read from the user's arrays batch by batch. What Keras
 casts as a whole (float64) is cast as it is read. Arrays are read where they are: one that changes while `fit` runs is seen changed.
 
-Private names used, tested with Keras 3.15.1: `ArrayDataAdapter` (`_inputs`, `_num_samples`, `_batch_size`, `_get_iterator`,
+Private names used, tested with Keras 3.15.1 and TensorFlow 2.21.0: `Dataset._inputs`, `_ZipDataset`, `ArrayDataAdapter` (`_inputs`, `_num_samples`, `_batch_size`, `_shuffle`, `_get_iterator`,
 `get_tf_dataset`, `get_jax_iterator`), `TFDatasetAdapter.get_tf_dataset`, `NumpySliceable.cast`, `convert_to_sliceable`.
 """
 
@@ -93,17 +93,31 @@ def arrays_of(adapter: Any) -> list[Any]:
 
 
 def tensorflow_batches(ram_bytes: int, plain: Callable[[Any], Any], adapter: Any) -> Any:
-    """Keras' own order of an array of indices, then the rows."""
+    """Keras' own order of indices, then the rows."""
     arrays = arrays_of(adapter)
-    if not is_worth_it(arrays):
+    if not is_worth_it(arrays) or adapter._shuffle == "batch":
         return plain(adapter)
     whole = adapter._inputs
-    adapter._inputs = np.arange(adapter._num_samples)
+    adapter._inputs = np.zeros(1, np.int8)  # never read: only the order is taken from the pipeline over it
     try:
-        indices = plain(adapter)
+        indices = order_in(plain(adapter))
     finally:
         adapter._inputs = whole
     return dataset_of_rows(indices, whole, rows_for(arrays), adapter._batch_size, ram_bytes)
+
+
+def order_in(dataset: Any) -> Any:
+    """The orders of all rows, one for each epoch, by which Keras' pipeline slices its arrays: what the first of the two datasets
+    that it zips is made from."""
+    try:
+        while type(dataset).__name__ != "_ZipDataset":
+            (dataset,) = dataset._inputs()
+        (orders,) = dataset._inputs()[0]._inputs()
+    except (AttributeError, ValueError) as error:
+        raise MissingError(
+            "Keras slices arrays in another way than in the tested version (Keras 3.15.1).", "Use legroom.stream."
+        ) from error
+    return orders
 
 
 def jax_batches(ram_bytes: int, plain: Callable[[Any], Any], adapter: Any) -> Any:

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from math import prod
 
-from legroom.explain.signs import is_weight_shape
+from legroom.explain.roles import is_weight_shape
 from legroom.records.diagnosis import Diagnosis
 
 MOST = 1_000_000

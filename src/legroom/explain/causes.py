@@ -7,17 +7,31 @@ from legroom.explain.guesses import Guess, guess
 from legroom.explain.host_causes import host_guesses
 from legroom.explain.incidents import Incident
 from legroom.explain.numbers import Numbers
+from legroom.explain.signs import printed_growth
 from legroom.explain.story import Story
 from legroom.explain.text import shown
 from legroom.explain.torch_causes import torch_guesses
 from legroom.explain.xla_causes import xla_guesses
 from legroom.records.diagnosis import Cause, CauseName, Evidence, Fact
+from legroom.units import format_bytes
 
 DOUBT = 0.5
 TOO_LITTLE = 0.28
 LINES_EACH = 6
 MUCH_LEFT = 0.5
-HARMLESS = ("harmless", "large_allocation", "rematerialized", "captured_constants", "regions_collected", "autotune")
+FAILURES = (
+    *("refused", "driver_out", "cudnn", "cudnn_workspace", "mentioned", "no_context", "refused_on_host"),
+    *("kernel_died", "not_memory", "growing", "retraced"),
+)
+HARMLESS = (
+    "harmless",
+    "large_allocation",
+    "rematerialized",
+    "captured_constants",
+    "regions_collected",
+    "autotune",
+    "arguments_exceed",
+)
 
 
 def judge(story: Story, incident: Incident | None, numbers: Numbers) -> tuple[Cause, ...]:
@@ -46,7 +60,7 @@ def guesses_of(story: Story, incident: Incident | None, numbers: Numbers) -> Ite
         if is_in_pipeline(incident) and not (numbers.device or "").startswith("GPU"):
             facts = [incident.opened, *incident.lists.get("dataset", [])[:2]]
             yield guess("host_ram_dataset", 0.85, "It happened inside the data pipeline.", facts)
-        if (numbers.allocator or "").startswith(("cuda_host", "gpu_host")):
+        if "host" in (numbers.allocator or ""):
             yield guess("host_ram_other", 0.8, "It is pinned memory of the host that ran out.", [incident.opened])
         yield from torch_guesses(incident, numbers)
         yield from xla_guesses(incident, numbers, story)
@@ -89,48 +103,55 @@ def at_start(story: Story, incident: Incident | None) -> Iterator[Guess]:
 
 def without_incident(story: Story) -> Iterator[Guess]:
     """Nothing says that an allocation of the program failed."""
-    if story.has("refused"):
-        refused = story.all("refused")
-        yield guess(
-            "gpu_shared_or_preallocated",
-            0.8,
-            f"The driver refused memory {story.counts['refused']} times.",
-            refused[:3],
-        )
-    elif story.has("driver_out") and not story.has("cudnn"):
-        yield guess("gpu_shared_or_preallocated", 0.5, "The driver had no memory left.", story.all("driver_out")[:2])
-    if story.has("cudnn_workspace") and not story.has("cudnn"):
-        yield guess(
-            "workspace_or_autotune",
-            0.7,
-            "cuDNN or cuBLAS could not allocate what it works in.",
-            story.all("cudnn_workspace")[:2],
-        )
+    yield from of_the_driver(story)
+    yield from of_growth(story)
+    if story.has("not_memory"):
+        facts = story.all("not_memory")[:2]
+        yield guess("unknown", 0.7, f"{facts[0].value} This is not about memory.", facts)
+    elif story.has("mentioned") and not story.has("cudnn", "cudnn_workspace", "refused", "driver_out"):
+        text = "A resource ran out, it is not said which; in training that is mostly the device's memory."
+        yield guess("batch_or_activations", 0.35, text, story.all("mentioned")[:2])
     if story.has("kernel_died") and story.has("large_allocation"):
         facts = [*story.all("large_allocation")[-1:], *story.all("kernel_died")[:1]]
         yield guess("host_ram_other", 0.6, "A large allocation, and the notebook's kernel was gone.", facts)
+    if not story.has(*FAILURES):
+        yield from of_warnings(story)
+
+
+def of_the_driver(story: Story) -> Iterator[Guess]:
+    """The driver, and the libraries beside the pool, that have nothing left."""
+    if story.has("refused"):
+        text = f"The driver refused memory {story.counts['refused']} times."
+        yield guess("gpu_shared_or_preallocated", 0.8, text, story.all("refused")[:3])
+    elif story.has("driver_out") and not story.has("cudnn"):
+        yield guess("gpu_shared_or_preallocated", 0.5, "The driver had no memory left.", story.all("driver_out")[:2])
+    if story.has("cudnn_workspace") and not story.has("cudnn"):
+        text = "A library of the GPU could not allocate what it works in."
+        yield guess("workspace_or_autotune", 0.7, text, story.all("cudnn_workspace")[:2])
     if story.has("refused_on_host"):
-        yield guess(
-            "host_ram_other", 0.7, "The driver could not pin memory of the host.", story.all("refused_on_host")[:2]
-        )
+        text = "The driver could not pin memory of the host."
+        yield guess("host_ram_other", 0.7, text, story.all("refused_on_host")[:2])
+
+
+def of_growth(story: Story) -> Iterator[Guess]:
+    """Nothing has failed yet, and the memory grows."""
     if story.has("retraced"):
-        yield guess(
-            "retracing",
-            0.85,
-            "A function is traced again and again; each trace keeps its memory.",
-            story.all("retraced")[:3],
-        )
-    elif not story.has(
-        *("refused", "driver_out", "cudnn", "cudnn_workspace", "mentioned", "no_context", "refused_on_host"),
-        "kernel_died",
-    ):
-        for name in HARMLESS:
-            if story.has(name):
-                facts = story.all(name)
-                yield guess(
-                    "not_an_error", 0.9, f"{story.counts[name]} messages that only warn; nothing failed.", facts[:3]
-                )
-                break
+        text = "A function is traced again and again; each trace keeps its memory."
+        yield guess("retracing", 0.85, text, story.all("retraced")[:3])
+    elif story.has("growing"):
+        yield guess("leak_or_growth", 0.7, "The framework itself suspects a leak.", story.all("growing")[:2])
+    elif (growth := printed_growth(story)) is not None and not story.has("refused", "driver_out"):
+        sizes, facts = growth
+        text = f"What the run printed of its memory grew from {format_bytes(sizes[0])} to {format_bytes(sizes[-1])}."
+        yield guess("leak_or_growth", 0.6, text, facts)
+
+
+def of_warnings(story: Story) -> Iterator[Guess]:
+    """Messages that say of themselves that nothing has failed."""
+    name = next((name for name in HARMLESS if story.has(name)), None)
+    if name is not None:
+        text = f"{story.counts[name]} messages that only warn; nothing failed."
+        yield guess("not_an_error", 0.9, text, story.all(name)[:3])
 
 
 def rank(guesses: Iterable[Guess], opened: Fact | None) -> tuple[Cause, ...]:

@@ -1,5 +1,6 @@
 """Why a device's memory ran out: the request against what is free, the largest hole, the limit and the rest of the card."""
 
+import re
 from collections.abc import Iterator
 from math import prod
 
@@ -7,15 +8,8 @@ from legroom.explain.growth_causes import growth_guesses
 from legroom.explain.guesses import Guess, guess
 from legroom.explain.incidents import Incident
 from legroom.explain.numbers import Numbers
-from legroom.explain.signs import (
-    frames_say,
-    is_activation_op,
-    is_state_op,
-    is_weight_shape,
-    refused_sizes,
-    share,
-    starved_card,
-)
+from legroom.explain.signs import refused_sizes, share, starved_card
+from legroom.explain.state_causes import of_state
 from legroom.explain.story import Story
 from legroom.records.diagnosis import Fact
 from legroom.units import GIB, format_bytes
@@ -24,14 +18,18 @@ HUGE = 24 * GIB
 DATA_ROWS = 2000
 ROOMY = 0.03  # with less than this left after the request, the pool is as good as full: the next one would fail anyhow
 HALF_EMPTY = 0.3
+GATHERS = re.compile(
+    r"(?:^|/)(?:_EagerConst|Const|Cast|Pack|stack|OneHot|one_hot|ConcatV2|concat)(?:_\d{1,4})?$"
+)  # one array of many
 BYTE_TYPES = ("uint8", "int8")
+ONE_TENSOR = frozenset(("pool", "tensor", "copy", "torch", "device", "device_said"))
 
 
 def device_guesses(incident: Incident, numbers: Numbers, story: Story) -> Iterator[Guess]:
     """Everything that the facts of one incident on a device speak for."""
     opened = [incident.opened, incident.said.get("shape")]
     yield from of_the_pool(incident, numbers, story)
-    yield from of_the_tensor(incident, numbers, opened)
+    yield from of_the_tensor(incident, numbers, story, opened)
     yield from of_the_workspace(incident, numbers, story)
     yield from growth_guesses(incident, numbers, story)
     yield from of_others(incident, numbers, story)
@@ -68,58 +66,47 @@ def of_the_pool(incident: Incident, numbers: Numbers, story: Story) -> Iterator[
         )
 
 
-def of_the_tensor(incident: Incident, numbers: Numbers, opened: list[Fact | None]) -> Iterator[Guess]:
-    """One tensor that is absurd, a weight, or a batch of activations."""
-    failed, limit, shape = numbers.failed_bytes, numbers.limit_bytes, numbers.shape
-    is_data_set = shape is not None and is_data(numbers, shape)
-    is_one_tensor = incident.kind in ("pool", "tensor", "copy", "torch") and not is_data_set
-    one_example = None if shape is None or not shape else (numbers.tensor_bytes or 0) // max(1, shape[0])
-    if failed is not None and limit is not None and failed > limit and is_one_tensor:
-        text = f"{format_bytes(failed)} were asked for at once; the whole pool is {format_bytes(limit)}."
-        yield guess("tensor_too_large", 0.8, text, opened)
-    elif failed is not None and limit is None and is_one_tensor and (failed >= HUGE or (one_example or 0) >= 2 * GIB):
-        yield guess(
-            "tensor_too_large", 0.75, f"A single tensor of {format_bytes(failed)} is more than most cards hold.", opened
-        )
-    elif (
-        incident.kind == "copy"
-        and numbers.op == "_EagerConst"
-        and failed is not None
-        and failed >= 0.25 * (limit or HUGE)
-    ):
-        yield guess(
-            "tensor_too_large", 0.7, f"A whole array of {format_bytes(failed)} is copied to the device at once.", opened
-        )
-    if shape is not None and is_data_set:
+def of_the_tensor(incident: Incident, numbers: Numbers, story: Story, opened: list[Fact | None]) -> Iterator[Guess]:
+    """One tensor that is absurd, a data set, a weight, or a batch of activations."""
+    shape = numbers.shape
+    if shape is not None and is_data(numbers, shape):
         yield guess("host_ram_dataset", 0.7, f"{shape[0]} rows at once are a data set, not a batch.", opened)
-    said = frames_say(incident)
-    if is_state_op(numbers.op, shape):
-        yield guess(
-            "weights_or_optimizer_state",
-            0.75,
-            f"{numbers.op} makes or updates weights or optimizer state.",
-            [*opened, incident.said.get("op")],
-        )
-    elif "updates" in incident.said:
-        text = f"The operation was defined in {incident.value('updates')}, where an optimizer updates weights."
-        yield guess("weights_or_optimizer_state", 0.65, text, [*opened, incident.said["updates"]])
-    elif "state_kernel" in incident.said:
-        text = f"It failed in {incident.value('state_kernel')}, which writes weights."
-        yield guess("weights_or_optimizer_state", 0.65, text, [*opened, incident.said["state_kernel"]])
-    elif is_weight_shape(shape) and not is_activation_op(numbers.op):
-        yield guess(
-            "weights_or_optimizer_state", 0.65, f"{list(shape or ())} is the shape of weights, not of a batch.", opened
-        )
-    elif said == "state" and (shape is None or len(shape) < 3 or incident.kind in ("xla", "reserve")):
-        yield guess("weights_or_optimizer_state", 0.55, "It failed while weights were made or loaded.", opened)
+    else:
+        yield from of_its_size(incident, numbers, opened)
+    state = of_state(incident, numbers, story, opened)
+    if state is not None:
+        yield state
     elif shape is not None and len(shape) > 1 and shape[0] > 1:
-        text = f"{shape[0]} examples of {format_bytes(one_example or 0)} each in one activation."
-        is_full = failed is not None and numbers.free_bytes is not None and numbers.free_bytes < failed <= (limit or 0)
+        text = f"{shape[0]} examples of {format_bytes(one_example_of(numbers))} each in one activation."
+        is_full = is_short(numbers)
         yield guess(
             "batch_or_activations", 0.7 if is_full else 0.5, f"{text} {full_text(numbers)}" if is_full else text, opened
         )
-    elif incident.kind in ("pool", "tensor", "copy", "torch") and not is_half_empty(numbers):
+    elif incident.kind in ONE_TENSOR and not is_half_empty(numbers):
         yield guess("batch_or_activations", 0.35, full_text(numbers), opened)
+
+
+def of_its_size(incident: Incident, numbers: Numbers, opened: list[Fact | None]) -> Iterator[Guess]:
+    """More at once than the pool, the card or any card holds."""
+    failed, limit = numbers.failed_bytes, numbers.limit_bytes
+    is_one_tensor = incident.kind in ONE_TENSOR
+    if "too_large" in incident.said:
+        yield guess("tensor_too_large", 0.8, "It is larger than one buffer of the device may be.", opened)
+    elif failed is None:
+        return
+    elif limit is not None and failed > limit and is_one_tensor:
+        text = f"{format_bytes(failed)} were asked for at once; the whole pool is {format_bytes(limit)}."
+        yield guess("tensor_too_large", 0.8, text, opened)
+    elif limit is None and is_one_tensor and (failed >= HUGE or one_example_of(numbers) >= 2 * GIB):
+        text = f"A single tensor of {format_bytes(failed)} is more than most cards hold."
+        yield guess("tensor_too_large", 0.75, text, opened)
+    elif incident.kind == "copy" and numbers.op == "_EagerConst" and failed >= 0.25 * (limit or HUGE):
+        text = f"A whole array of {format_bytes(failed)} is copied to the device at once."
+        yield guess("tensor_too_large", 0.7, text, opened)
+
+
+def one_example_of(numbers: Numbers) -> int:
+    return (numbers.tensor_bytes or 0) // max(1, numbers.shape[0]) if numbers.shape else 0
 
 
 def is_half_empty(numbers: Numbers) -> bool:
@@ -138,7 +125,8 @@ def is_data(numbers: Numbers, shape: tuple[int, ...]) -> bool:
     """Whole data sets are put into one tensor on the host."""
     on_host = (numbers.device or "").startswith("CPU") and not (numbers.allocator or "").startswith("GPU")
     is_pairs = len(shape) > 1 and shape[0] == shape[1]
-    return on_host and len(shape) >= 3 and shape[0] >= DATA_ROWS and prod(shape[1:]) >= 256 and not is_pairs
+    is_rows = len(shape) >= 3 or (len(shape) == 2 and bool(GATHERS.search(numbers.op or "")))
+    return on_host and is_rows and shape[0] >= DATA_ROWS and prod(shape[1:]) >= 256 and not is_pairs
 
 
 def of_the_workspace(incident: Incident, numbers: Numbers, story: Story) -> Iterator[Guess]:
@@ -177,7 +165,7 @@ def of_the_workspace(incident: Incident, numbers: Numbers, story: Story) -> Iter
         yield guess(
             "workspace_or_autotune",
             0.6,
-            "cuDNN or cuBLAS could not allocate what it works in.",
+            "A library of the GPU could not allocate what it works in.",
             story.all("cudnn_workspace")[:2],
         )
 
@@ -190,7 +178,9 @@ def is_short(numbers: Numbers) -> bool:
 
 def of_others(incident: Incident, numbers: Numbers, story: Story) -> Iterator[Guess]:
     """Somebody else holds the card, or the framework has taken it all beforehand."""
-    if starved := starved_card(story, numbers):
+    if "taken" in incident.said:
+        yield guess("gpu_shared_or_preallocated", 0.8, "The card was not free at the start.", [incident.opened])
+    elif starved := starved_card(story, numbers):
         text, facts = starved
         yield guess("gpu_shared_or_preallocated", 0.8, f"Somebody else holds the card: {text}.", facts)
     elif refused := refused_sizes(story):

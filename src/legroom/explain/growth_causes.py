@@ -1,5 +1,6 @@
 """Memory that grew until it ran out, on the device or on the host: what went well for a while had enough."""
 
+import re
 from collections.abc import Iterator
 
 from legroom.explain.guesses import Guess, guess
@@ -10,6 +11,7 @@ from legroom.explain.story import Story
 from legroom.units import format_bytes
 
 LONG_AGO = 2
+EVALUATES = re.compile(r"(?i)(?:eval|predict|test|validat|infer)\w{0,20}$")
 SOME_STEPS, MANY_STEPS = 20, 200
 
 
@@ -18,6 +20,7 @@ def growth_guesses(incident: Incident, numbers: Numbers, story: Story) -> Iterat
     if incident.epoch is not None and incident.epoch >= LONG_AGO:
         text = f"It had trained up to epoch {incident.epoch} before."
         weight = 0.6 if incident.is_on_host else 0.8  # a host has other processes, too
+        weight = 0.3 if is_another_phase(incident) else weight
         yield guess("leak_or_growth", weight, text, [*story.all("epoch")[-1:], incident.opened])
     elif incident.step is not None and incident.step >= SOME_STEPS and not incident.is_on_host:
         weight = 0.75 if incident.step >= MANY_STEPS else 0.4
@@ -30,6 +33,12 @@ def growth_guesses(incident: Incident, numbers: Numbers, story: Story) -> Iterat
         count = story.counts["retraced"]
         text = f"A function was traced again and again ({count} warnings): each trace keeps its memory."
         yield guess("retracing", 0.9 if count > 1 else 0.65, text, story.all("retraced")[:3])
+
+
+def is_another_phase(incident: Incident) -> bool:
+    """Whether it failed in an evaluation behind the training: that takes other batches than the steps that went well."""
+    names = [name.strip("_") for name in incident.frames]
+    return "fit" not in names and any(EVALUATES.match(name) for name in names)
 
 
 def of_sizes(incident: Incident, numbers: Numbers, story: Story) -> Iterator[Guess]:

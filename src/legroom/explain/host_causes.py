@@ -1,5 +1,6 @@
 """Why the host's RAM ran out: the data set, or something else."""
 
+import re
 from collections.abc import Iterator
 
 from legroom.explain.growth_causes import growth_guesses
@@ -19,6 +20,10 @@ prepare_data preprocess get_data read_data make_dataset texts_to_matrix texts_to
 create_dataset load_batch
 """
 DATA_FRAMES = frozenset(LOADING.split())
+READS = re.compile(  # what people call a function that does
+    r"(?i)(?:load|read|prepare|process|make|get|create|convert|generate|extract|parse|import)\w{0,20}"
+    r"(?:data|image|img|batch|sample|csv|corpus|feature|array|label|text|video|audio|frames?$)"
+)
 NEAR = 300
 
 
@@ -54,9 +59,13 @@ def data_signs(incident: Incident, story: Story) -> list[Fact]:
     """Lines near the error that load data, fill a shuffle buffer, or iterate over a pipeline."""
     found = [*incident.lists.get("dataset", [])[:2], *story.all("shuffle")[:2]]
     near = [fact for fact in story.all("data_sign") if abs(fact.line - incident.opened.line) <= NEAR]
-    if not found and not near and DATA_FRAMES & {name.strip("<>") for name in incident.frames}:
+    if not found and not near and any(is_data_frame(name) for name in incident.frames):
         return [incident.opened]
     return found + near[:2]
+
+
+def is_data_frame(name: str) -> bool:
+    return name.strip("<>") in DATA_FRAMES or bool(READS.search(name))
 
 
 def other_text(incident: Incident, numbers: Numbers) -> str:

@@ -11,7 +11,8 @@ LISTS = frozenset(("buffer_op", "xla_allocation", "dataset"))
 KEPT_EACH = 400
 ALIGNMENT = 256
 ROUNDING = 0.01
-HOST_KINDS = frozenset(("numpy", "bad_alloc", "host", "killed"))
+HOST_KINDS = frozenset(("numpy", "bad_alloc", "host", "killed", "host_said"))
+SAID = frozenset(("device_said", "host_said"))  # in words that no reader knows: they count where there is nothing else
 
 
 @dataclass(slots=True)

@@ -9,18 +9,13 @@ phrase is heard a bounded number of times, and beyond `FIRST_BYTES` of such bloc
 from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import BinaryIO
 
 from legroom.explain.blocks import Block, read_blocks
 from legroom.explain.text import clean
 
 COMMON = (b"emory", b"lloc", b"illed", b"etracing", b"DNN")
-RARE = (
-    *(b"2GB", b"UBLAS", b"code 137", b"status 137", "杀死".encode(), b"Dst tensor", b"GraphDef", b"GEMM launch"),
-    *(b"No algorithm w", b"available RAM", b"paging file", b"OF_MEMORY", b"oom-kill", b"onvolution algorithm"),
-    *(b"suitable algorithm", b"XHAUSTED", b"rror 1455", b"[Errno 12]"),
-)
-WORDS = (*COMMON, *RARE)
 COMMON_SIGNS = (
     *(
         b"of memory",
@@ -33,27 +28,52 @@ COMMON_SIGNS = (
         b"ate memory",
         b"bad_alloc",
         b"etracing",
-        b"DNN",
     ),
-    b"bfc_alloc",
+    *(b"DNN", b"bfc_alloc"),
 )
-SIGNS = (
-    *COMMON_SIGNS,
+RARE = (  # short, in many phrases, and hardly ever in what a run prints that goes well
     *(
-        b"OfMemory",
-        b"system memory",
-        b"ErrorMemory",
-        b"memory limit",
-        b"Chunks of size",
-        b"by remat",
-        b"new constant",
-        b"from device: ",
-        b"kill the worker",
-        b"exceed memory",
-        b"to allocate buffer",
-        b"on resource: memory",
+        b"xceed",
+        b"nough ",
+        b"nsufficient",
+        b"arger than",
+        b"nable to",
+        b"ailed",
+        b"ailure",
+        b"UT_OF_",
+        b"LLOC",
+        b"tatus",
+        b"cud",
+        b"CUDA",
     ),
-    *(b"nable to allocate", *RARE),
+    *(
+        b"algorithm",
+        b"f GPU",
+        b"cublas",
+        b"UBLAS",
+        b"ut of ",
+        b"WinError",
+        b"xC0000",
+        b"-10737",
+        b"too ",
+        b"from device",
+        b"2GB",
+        b"handle",
+    ),
+    *(
+        b"o alloc",
+        b"t alloc",
+        b"llocation",
+        b"host mem",
+        b"shared mem",
+        b"system mem",
+        b"emory l",
+        b"oom_",
+        b"oom-",
+        b"buffer ",
+        b"insuff",
+    ),
+    *(b"ode -9", b"ode 137", b"ode: ", b"ode=", b"ode = ", b"recompile", b"constant", b"KILL", b"maximum"),
 )
 WHOLE_BYTES = 2 * 1024 * 1024
 ALL_WORDS_BYTES = 64 * 1024 * 1024
@@ -79,9 +99,27 @@ class Line:
 class Phrases:
     """What is searched for: `strong` make a block worth searching, `weak` are then found too, `sparse` only now and then."""
 
-    strong: Sequence[bytes]
-    weak: Sequence[bytes]
-    sparse: Sequence[bytes]
+    strong: tuple[bytes, ...]
+    weak: tuple[bytes, ...]
+    sparse: tuple[bytes, ...]
+
+    def words(self) -> tuple[bytes, ...]:
+        """A block without any of them holds no strong phrase."""
+        return covering((*COMMON, *RARE), self.strong)
+
+    def signs(self) -> tuple[bytes, ...]:
+        """The same, of words that stand in errors alone."""
+        return covering((*COMMON_SIGNS, *RARE), self.strong)
+
+
+@cache
+def covering(short: tuple[bytes, ...], phrases: tuple[bytes, ...]) -> tuple[bytes, ...]:
+    """The short words, and as few of the phrases as have none of them: what a reader is given to know cannot be passed over."""
+    chosen = list(short)
+    for phrase in sorted(phrases, key=len):
+        if not any(word in phrase for word in chosen):
+            chosen.append(phrase)
+    return tuple(chosen)
 
 
 class LineFinder:
@@ -89,6 +127,7 @@ class LineFinder:
 
     def __init__(self, phrases: Phrases) -> None:
         self._phrases = phrases
+        self._words, self._signs = phrases.words(), phrases.signs()
         self._heard: dict[bytes, int] = {}
         self._read_bytes = 0
         self._searched_bytes = 0
@@ -104,16 +143,19 @@ class LineFinder:
             self.only_block = block.data if number == 0 else b""
             self.is_empty = self.is_empty and not block.data.strip()
             is_hot = self._is_hot(block.data)
-            if is_hot and before is not None and not was_hot:
+            if before is not None and is_hot:
                 yield from self._search(before, self._phrases.weak, self._phrases.sparse)
+            elif before is not None and COMMON[0] in before.data:
+                yield from self._search(before, (), COMMON[:1], HEARD_BETWEEN)
+            before = block
             if is_hot or was_hot:
                 yield from self._take(block)
-            elif WORDS[0] in block.data:
-                yield from self._search(block, (), WORDS[:1], HEARD_BETWEEN)
-            before = None if is_hot or was_hot else block
+                before = None
             was_hot = is_hot
         if before is not None and any(phrase in before.data for phrase in self._phrases.strong):
             self._last.append(before)
+        elif before is not None:
+            yield from self._search(before, (), self._phrases.sparse)  # no error; sizes that grow may be printed
         self._heard.clear()
         for block in self._last:
             yield from self._search(block, (*self._phrases.strong, *self._phrases.weak), self._phrases.sparse)
@@ -122,7 +164,7 @@ class LineFinder:
         if self._read_bytes < WHOLE_BYTES:
             self._read_bytes += len(data)
             return any(phrase in data for phrase in self._phrases.strong)
-        words, signs = (WORDS, SIGNS) if self._read_bytes < ALL_WORDS_BYTES else (COMMON, COMMON_SIGNS)
+        words, signs = (self._words, self._signs) if self._read_bytes < ALL_WORDS_BYTES else (COMMON, COMMON_SIGNS)
         self._read_bytes += len(data)
         return any(word in data for word in words) and any(sign in data for sign in signs)
 

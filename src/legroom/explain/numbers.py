@@ -11,7 +11,7 @@ from legroom.explain.story import Story
 from legroom.records.diagnosis import Pool
 
 ABSEIL = re.compile(r"^\W{0,8}[IWEF]0000 00:00:")  # how TensorFlow logs since it came with Keras 3
-CPU_ALLOCATORS = ("cpu", "mklcpu", "bfc_cpu", "cuda_host", "gpu_host", "cpu_host")
+CPU_ALLOCATORS = ("cpu", "mklcpu", "bfc_cpu", "cuda_host", "gpu_host", "cpu_host", "xla_gpu_host")
 
 
 @dataclass(frozen=True, slots=True)

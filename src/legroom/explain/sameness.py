@@ -5,6 +5,8 @@ from legroom.explain.readers import tensorflow, xla
 from legroom.explain.sizes import tensor_bytes
 from legroom.records.diagnosis import Fact
 
+SOON = 60  # lines
+
 
 def is_about(incident: Incident, fact: Fact) -> bool:
     """Whether a line that says again that memory ran out says it of this incident."""
@@ -13,6 +15,8 @@ def is_about(incident: Incident, fact: Fact) -> bool:
         return False if incident.kinds - {"copy", "dataset"} else fact.line <= incident.last_line + 3
     if kind == "tensor":
         return same_tensor(incident, text)
+    if "device" in (kind, incident.kind) and kind not in HOST_KINDS:
+        return not incident.is_on_host and fact.line <= incident.last_line + SOON
     if kind in HOST_KINDS:
         return incident.is_on_host and close_enough(incident, fact)
     if kind in ("copy", "dataset"):

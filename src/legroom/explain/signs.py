@@ -4,33 +4,26 @@ import re
 from itertools import pairwise
 
 from legroom.explain.incidents import Incident
-from legroom.explain.layers import OPTIMIZERS
 from legroom.explain.numbers import Numbers
 from legroom.explain.story import Story
 from legroom.records.diagnosis import Fact
 from legroom.units import GIB, KIB, MIB
 
-LARGEST_KERNEL = 11
-LARGEST_BATCH = 4096
 MANY_CHUNKS = 300
 SMALLEST_POOL = 256 * MIB
-STATE_OPS = re.compile(
-    r"Initializer|VarHandle|AssignVariable|(?:^|/)Assign|[Rr]estore|Variable_\d|ResourceApply|SparseApply|/(?:m|v|momentum|velocity)$"
-    r"|/(?:bias(?:es)?|weights?|kernel|gamma|beta|embeddings?|moving_mean|moving_variance)$"
-)
-FILLING_OPS = re.compile(
-    r"Random(?:Standard)?(?:Normal|Uniform)|TruncatedNormal|random_uniform|truncated_normal|zeros_like|(?:^|/)(?:Fill|zeros|ones)(?:_\d{1,4})?$"
-)
-ACTIVATION_OPS = re.compile(
-    r"MatMul(?:_\d{1,4})?_grad/MatMul$|BackpropInput|(?:^|/)(?:Relu6?|LeakyRelu|Elu|Selu|Gelu|Tanh|Sigmoid|Softmax|BiasAdd|ConcatV2)(?:_\d{1,4})?$"
-)
+FEW, MANY_STEPS_UP = 4, 8
 STATE_FRAMES = re.compile(
     r"(?i)^(?:add_weight|build|_?init\w{0,24}|__init__|initializer\w{0,12}|restore\w{0,20}|load\w{0,24}|from_pretrained|device_put\w{0,24}|replicate|create_train_state|"
     r"create_state|add_slot|apply_gradients|_create_\w{0,20}|add_variable\w{0,24}|variable\w{0,20}|glorot\w{0,12}|shard_params|to|"
     r"batch_set_value|set_weights|assign\w{0,20})$"
 )
 WEIGHT_FRAMES = re.compile(
-    r"(?:add_(?:weight|variable)\w{0,20}|(?:glorot|he|lecun|xavier|kaiming)_(?:uniform|normal)|initiali[sz]e_weights)$"
+    r"(?:_?add_(?:weight|variable|slot)\w{0,40}|(?:glorot|he|lecun|xavier|kaiming)_(?:uniform|normal)_?|initiali[sz]e_weights|_?create_slots|_create_all_weights"
+    r"|default_variable_creator\w{0,8}|make_variable|_variable_v\d_call)$"
+)
+UPDATE_FRAMES = re.compile(  # of Keras's and of PyTorch's optimizers
+    r"(?:apply_gradients|_?distributed_apply\w{0,24}|apply_grad_to_update_var|update_step|_(?:resource_)?apply_(?:dense|sparse)\w{0,30}|_init_group"
+    r"|_(?:multi|single)_tensor_\w{2,20})$"
 )
 STEP_FRAMES = re.compile(
     r"(?i)^(?:train\w{0,20}|fit|_?step\w{0,12}|p?_?update\w{0,12}|loss\w{0,12}|grad\w{0,12}|backward|forward|predict\w{0,12}|call|sample\w{0,12}|"
@@ -41,48 +34,38 @@ NUMBERED = re.compile(r"\w_(\d{3,7})(?:/|$)")  # `/_4497` numbers an edge betwee
 ABSURD_NUMBER = 1500
 
 
-def is_weight_shape(shape: tuple[int, ...] | None) -> bool:
-    """Kernels have small first sizes and channels behind; embeddings and dense kernels have more rows than a batch."""
-    if shape is None or len(shape) < 2:
-        return False
-    if len(shape) in (4, 5):
-        kernel, channels = shape[:-2], shape[-2:]
-        return (
-            max(kernel) <= LARGEST_KERNEL
-            and len(set(kernel)) == 1
-            and max(channels) >= 32
-            and kernel[0] in (1, 3, 5, 7, 9, 11)
-        )
-    return len(shape) == 2 and shape[0] > LARGEST_BATCH and shape[1] >= 16
-
-
-def is_activation_op(op: str | None) -> bool:
-    """Whether an operation's result has the batch in it by its name: what layers put out, and the gradient of what they were given."""
-    return bool(ACTIVATION_OPS.search(op or ""))
-
-
-def is_state_op(op: str | None, shape: tuple[int, ...] | None) -> bool:
-    """Whether an operation makes or updates weights or an optimizer's slots, by its name, and for one that only fills by its shape."""
-    if not op:
-        return False
-    if OPTIMIZERS.search(op):
-        return "gradients/" not in op
-    return bool(STATE_OPS.search(op)) or (bool(FILLING_OPS.search(op)) and is_weight_shape(shape))
+MAKING = re.compile(  # names under which models are made, loaded and put on a device, whoever calls them
+    r"(?:build|init(?:_fn|_params?|_weights|_state|_model|_variables|ialize)?|create_train_state|create_state|restore\w{0,20}|from_pretrained"
+    r"|load_(?:weights|model|checkpoint|state_dict|params|pretrained)\w{0,20}|(?:build|create|make|get|load)_\w{0,12}models?)$"
+)
 
 
 def frames_say(incident: Incident) -> str | None:
     """Whether the way to the error is through building and loading, or through a training step."""
+    if makes_weights(incident):
+        return "state"  # a layer is built when it is first called
+    if "_apply" in incident.frames and "forward" not in incident.frames:
+        return "state"  # PyTorch puts a module on a device
     names = [name.strip("_<>") for name in incident.frames]
     step = [number for number, name in enumerate(names) if STEP_FRAMES.match(name)]
     state = [number for number, name in enumerate(names) if STATE_FRAMES.match(name)]
     if not step and not state:
         return None
+    running = [number for number in step if names[number] not in ("call", "forward")]
+    making = [number for number, name in enumerate(names) if MAKING.match(name)]
+    if making and max(making) > max(running, default=-1):
+        return "state"
     return "state" if state and (not step or (max(state) > max(step) and "apply_gradients" in names)) else "step"
 
 
 def makes_weights(incident: Incident) -> bool:
     """Whether the way to the error is through an initializer: NumPy is called there as it is for data."""
     return any(WEIGHT_FRAMES.match(name) for name in incident.frames)
+
+
+def updates_weights(incident: Incident) -> str | None:
+    """The frame of an optimizer through which the way to the error leads."""
+    return next((name for name in incident.frames if UPDATE_FRAMES.match(name)), None)
 
 
 def repeated_chunks(numbers: Numbers) -> tuple[int, int] | None:
@@ -109,11 +92,19 @@ def printed_growth(story: Story) -> tuple[list[int], list[Fact]] | None:
         series.setdefault(fact.value[0], []).append(fact)
     for facts in series.values():
         sizes = [fact.value[1] for fact in facts]
-        rising = sum(later > sooner for sooner, later in pairwise(sizes))
-        falling = sum(later < sooner for sooner, later in pairwise(sizes))
-        if len(sizes) >= 4 and falling <= 0.1 * len(sizes) and rising >= 3 and sizes[-1] >= 1.3 * max(1, sizes[0]):
+        if is_rising(sizes):
             return sizes, [facts[0], facts[-1]]
     return None
+
+
+def is_rising(sizes: list[int]) -> bool:
+    """Whether sizes grow: by much with some ups and downs, or by little in every step of many."""
+    if len(sizes) < FEW:
+        return False
+    falling = sum(later < sooner for sooner, later in pairwise(sizes))
+    grown = sizes[-1] / max(1, sizes[0])
+    by_much = grown >= 1.3 and falling <= 0.3 * len(sizes) and sizes[-1] >= 0.9 * max(sizes)
+    return by_much or (grown >= 1.02 and not falling and len(set(sizes)) >= MANY_STEPS_UP)
 
 
 def dumped_growth(story: Story) -> tuple[list[int], list[Fact]] | None:
@@ -141,8 +132,8 @@ def starved_card(story: Story, numbers: Numbers) -> tuple[str, list[Fact]] | Non
     for total, free in zip(totals, frees, strict=False):
         if total.value >= GIB and free.value < 0.5 * total.value:
             return f"only {share(free.value, total.value)} of the card was free when TensorFlow started", [total, free]
-    if numbers.limit_bytes is not None and numbers.limit_bytes < SMALLEST_POOL and not numbers.is_on_cpu:
-        return f"the whole pool is {numbers.limit_bytes // MIB} MiB", []
+    if numbers.pool is not None and 0 < (numbers.limit_bytes or 0) < SMALLEST_POOL and not numbers.is_on_cpu:
+        return f"the whole pool is {(numbers.limit_bytes or 0) // MIB} MiB", []
     limits = story.all("device_limit")
     if limits and totals and totals[0].value >= 2 * GIB and limits[0].value[1] < 0.35 * totals[0].value:
         return f"TensorFlow was given {share(limits[0].value[1], totals[0].value)} of the card", [limits[0], totals[0]]

@@ -38,8 +38,10 @@ LARGEST = 2**63
 
 
 def size_of(number: str, unit: str | None) -> int:
-    """All of these frameworks count in 1024s, whatever they write behind the number."""
-    return min(LARGEST, int(Decimal(number) * FACTORS.get(unit or "", 1)))
+    """All of these frameworks count in 1024s, whatever they write behind the number: `GB`, `Gb`, `gigabytes`."""
+    name = unit or ""
+    factor = FACTORS.get(name) or FACTORS.get(name[:1].upper(), 1)
+    return min(LARGEST, int(Decimal(number) * factor))
 
 
 def shape_of(text: str) -> tuple[int, ...] | None:

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterable
 
-from legroom.explain.incidents import KEPT_EACH, Incident
+from legroom.explain.incidents import KEPT_EACH, SAID, Incident
 from legroom.explain.pools import PoolBuilder
 from legroom.explain.sameness import is_about
 from legroom.records.diagnosis import Fact
@@ -14,9 +14,22 @@ stat_Limit stat_InUse stat_MaxInUse stat_NumAllocs stat_MaxAllocSize stat_Larges
 """
 OF_AN_INCIDENT = """
 failed_bytes allocator op node kind shape dtype device device_hint layer limit_bytes in_use_bytes free_bytes
-torch_reserved torch_own torch_others no_algorithm autotune tried_bytes updates state_kernel on_chip dataset raised cgroup xla_allocation
+too_large taken named torch_reserved torch_own torch_others no_algorithm autotune tried_bytes updates makes state_kernel on_chip dataset raised cgroup xla_allocation
 buffer_op
 """
+SAYS_MORE = (  # than words that no reader knows
+    *(
+        "refused",
+        "driver_out",
+        "no_context",
+        "refused_on_host",
+        "cudnn",
+        "cudnn_workspace",
+        "harmless",
+        "regions_collected",
+    ),
+    *("rematerialized", "retraced", "growing", "not_memory", "autotune"),
+)
 POOL_FACTS = frozenset(OF_A_POOL.split())
 ABOUT_OOM = frozenset(OF_AN_INCIDENT.split())
 KEPT_INCIDENTS = 500
@@ -41,6 +54,7 @@ class Story:
         self._raised: Fact | None = None
         self._layer: Fact | None = None
         self._node: Fact | None = None
+        self._passed: Fact | None = None
 
     def read(self, facts: Iterable[Fact]) -> None:
         for fact in facts:
@@ -56,6 +70,8 @@ class Story:
     def main(self) -> Incident | None:
         """The one to explain: the last that a traceback ends in, else the last that XLA says of itself (before it tries a program's
         convolutions run out of memory, which is no error), else the first."""
+        if all(incident.kind in SAID for incident in self.incidents) and self.has(*SAYS_MORE):
+            return None
         raised = [incident for incident in self.incidents if "raised" in incident.said and "traceback" in incident.said]
         compiled = [incident for incident in self.incidents if incident.is_whole_step]
         return next(iter(raised[-1:] + compiled[-1:] + self.incidents[:1]), None)
@@ -95,6 +111,11 @@ class Story:
 
     def _open(self, fact: Fact) -> None:
         """A new incident, or another word on one that is known: TensorFlow says the same thing up to five times."""
+        if fact.value in SAID and self.incidents:
+            self._passed = fact
+            return
+        if fact.value not in SAID:
+            self.incidents = [incident for incident in self.incidents if incident.kind not in SAID]
         if fact.value == "pool":  # a dump comes before its traceback: what was read so far was another's
             self._frames, self._place, self._raised = [], None, None
         known = self._same(fact)
@@ -123,6 +144,8 @@ class Story:
     def _same(self, fact: Fact) -> Incident | None:
         """The incident that this line is about, if it is an old one: of equal ones, a traceback ends in the first."""
         recent = self.incidents[-8:]
+        if recent and recent[-1].opened.line == fact.line and recent[-1].opened.text == fact.text:
+            return recent[-1]
         for incident in recent if self._frames else reversed(recent):
             if is_about(incident, fact):
                 return incident
@@ -134,12 +157,17 @@ class Story:
             self._layer = fact
         elif fact.name == "node" and "Node: '" in fact.text:
             self._node = fact
-        if incident is None or fact.line > incident.last_line + NEAR_LINES:
+        if incident is None or fact.line > incident.last_line + NEAR_LINES or self._is_passed(fact):
             return
         if fact.name == "raised" and fact.line != incident.last_line:
             self._raised = fact
         else:
             incident.add(fact)
+
+    def _is_passed(self, fact: Fact) -> bool:
+        """Whether it stands in a line that was passed over, as more is known."""
+        passed = self._passed
+        return passed is not None and passed.line == fact.line and passed.text == fact.text
 
     def _dump(self, fact: Fact) -> None:
         incident = self._threads.get(thread_of(fact)) or self._threads.get("latest")

@@ -30,10 +30,18 @@ def xla_guesses(incident: Incident, numbers: Numbers, story: Story) -> Iterator[
     )
     total = max(state + work, parts.get("total", 0))
     failed = numbers.failed_bytes
-    if total and failed is not None and max(total, failed) < (numbers.limit_bytes or 4 * GIB) // 4:
+    if (
+        total
+        and failed is not None
+        and max(total, failed) < (numbers.limit_bytes or 4 * GIB) // 4
+        and not is_own(numbers)
+    ):
         text = f"The program needs {format_bytes(total)} in all: the memory was already gone before it."
         yield guess("gpu_shared_or_preallocated", 0.55, text, [incident.opened, *facts])
         yield guess("leak_or_growth", 0.35, text, [incident.opened])
+    elif story.has("arguments_exceed") and not total:
+        text = "XLA warned before that the program's arguments alone are more than the limit: weights, state, data."
+        yield guess("weights_or_optimizer_state", 0.75, text, [*story.all("arguments_exceed")[:1], incident.opened])
     elif total and MAKING_WEIGHTS.search(numbers.op or ""):
         text = f"The largest buffers are those of {numbers.op}: weights that are being made."
         yield guess(
@@ -79,7 +87,16 @@ def by_size(incident: Incident, numbers: Numbers, story: Story) -> Iterator[Gues
     elif failed is not None and numbers.free_bytes is not None and numbers.free_bytes < failed:
         text = f"{format_bytes(numbers.free_bytes)} were free: the device was full when {format_bytes(failed)} more were asked for."
         yield guess("batch_or_activations", 0.45, text, opened)
+    elif failed is not None and is_own(numbers):
+        text = f"This process held {format_bytes(numbers.in_use_bytes or 0)} of {format_bytes(numbers.limit_bytes or 0)} when it asked for more."
+        yield guess("batch_or_activations", 0.5, text, opened)
     elif failed is not None:
-        text = f"Not even {format_bytes(failed)} were left."
-        yield guess("gpu_shared_or_preallocated", 0.4, text, opened)
-        yield guess("batch_or_activations", 0.3, text, opened)
+        text = f"Not even {format_bytes(failed)} were left; nothing says that others hold the device."
+        yield guess("batch_or_activations", 0.4, text, opened)
+        yield guess("gpu_shared_or_preallocated", 0.3, text, opened)
+
+
+def is_own(numbers: Numbers) -> bool:
+    """Whether the log says that this process itself held most of what it was allowed."""
+    in_use, limit = numbers.in_use_bytes, numbers.limit_bytes
+    return in_use is not None and limit is not None and in_use > 0.5 * limit

@@ -14,6 +14,7 @@ from legroom.front.max_batch import find_max_batch
 from legroom.front.sharing import Shared, View
 from legroom.front.simulated import Simulated
 from legroom.front.source import Say, StepSource, be_silent
+from legroom.front.streaming import observed_streamed
 from legroom.front.target import Card, choose_card, require_gpu
 from legroom.memory.data import with_data
 from legroom.records import Estimate, Step
@@ -42,6 +43,7 @@ class Estimator:
         self.say = say
         self.limit = limit
         self.observed: Observed | None = None
+        self.ram_bytes: int | None = None  # the data read within so many bytes, as under `legroom run --ram`
         self.in_ram = False  # whether arrays are kept from the device
         self.pool_bytes: int | None = None  # what is usable instead of what the framework takes by itself
         self.made: dict[str, Compiled | Simulated] = {}
@@ -73,7 +75,7 @@ class Estimator:
         """The estimate at that batch size; None stands for the one that was captured."""
         step = self.source.step
         asked = require_batch(step.batch if batch is None else batch)
-        observed = at_batch(self.observe(), step, asked)
+        observed = observed_streamed(at_batch(self.observe(), step, asked), step.framework, self.ram_bytes)
         placed = replace(observed, data=kept_in_ram(observed.data)) if self.in_ram else observed
         data = data_on(self.answers.card, step, placed)
         found = self.answers.at(asked, sum(item.size_bytes for item in data))

@@ -1,6 +1,7 @@
-"""A HostEstimate: what a training process will take of the machine's RAM, and whether that fits the limit that holds."""
+"""What a training process will take of the machine's RAM (HostEstimate), and what would make it fit (HostPlan)."""
 
 from dataclasses import dataclass
+from typing import Literal
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,3 +30,28 @@ class HostEstimate:
     @property
     def fits(self) -> bool:
         return self.high_bytes <= self.limit_bytes
+
+
+@dataclass(frozen=True, slots=True)
+class HostAction:
+    """A change that takes RAM off a training, done alone: by Legroom, or by the script's author, in whose hands it is."""
+
+    name: str
+    title: str
+    how: str
+    by: Literal["legroom", "author"]
+    peak_bytes: int
+    high_bytes: int
+    fits: bool
+
+
+@dataclass(frozen=True, slots=True)
+class HostPlan:
+    """The host's half of a plan. `limit_bytes` and `fits` are None where the machine that trains is not known."""
+
+    peak_bytes: int
+    high_bytes: int
+    limit_bytes: int | None
+    limit_reason: str
+    fits: bool | None
+    actions: tuple[HostAction, ...] = ()

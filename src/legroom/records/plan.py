@@ -4,6 +4,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from legroom.errors import InputError
+from legroom.records.host import HostPlan
 from legroom.records.portrait import Portrait
 
 Exactness = Literal["exact", "equivalent", "inexact"]
@@ -51,7 +52,7 @@ class Planning:
 
     `chosen` is the place of the one to take, None where none fits; `refused` says what was not possible, and why.
     `max_batch` is the largest batch that fits as it is, `max_batch_planned` the largest with the chosen plan's actions.
-    `advice` is about the model itself, whose layers Legroom leaves as they are.
+    `advice` is about the model itself, whose layers Legroom leaves as they are. `host` is about RAM, where that is known.
     """
 
     gpu: str
@@ -67,6 +68,7 @@ class Planning:
     notes: tuple[str, ...] = ()
     seconds: float = 0.0
     made_for: Portrait | None = field(default=None, repr=False)
+    host: HostPlan | None = None
 
     @property
     def best(self) -> Plan | None:

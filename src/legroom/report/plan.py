@@ -5,6 +5,7 @@ from rich.table import Table
 from rich.text import Text
 
 from legroom.records.plan import Action, Plan, Planning
+from legroom.report.host_plan import host_parts
 from legroom.units import format_bytes
 
 SHOWN_NAMES = 3
@@ -18,6 +19,7 @@ def planning_text(planning: Planning) -> RenderableType:
     if best is not None:
         parts += [Text(f"not exact: {reason}", style="yellow") for reason in best.reasons]
     parts += largest_batches(planning)
+    parts += host_parts(planning.host)
     parts += [Text(f"advice: {advice}") for advice in planning.advice]
     parts += [Text(f"not possible: {reason}", style="dim") for reason in planning.refused]
     parts += [Text(f"note: {note}", style="dim") for note in planning.notes]

@@ -1,7 +1,9 @@
 """A Planning as JSON, and back. What is read may have been written by another Legroom, or by hand: it is checked."""
 
+from dataclasses import asdict
 from typing import Any
 
+from legroom.records.host import HostAction, HostPlan
 from legroom.records.plan import EXACTNESS, Action, Plan, Planning, action_from_json, action_to_json
 from legroom.records.portrait import Portrait, portrait_from_json, portrait_to_json
 from legroom.report.view import SCHEMA
@@ -35,6 +37,7 @@ def planning_view(planning: Planning) -> dict[str, Any]:
         "advice": list(planning.advice),
         "refused": list(planning.refused),
         "notes": list(planning.notes),
+        "host": None if planning.host is None else asdict(planning.host),
         "seconds": round(planning.seconds, 3),
         "made_for": None if planning.made_for is None else portrait_to_json(planning.made_for),
     }
@@ -71,6 +74,7 @@ def planning_from(view: Any) -> Planning:
         refused=tuple(take(view, "refused", list)),
         notes=tuple(take(view, "notes", list)),
         seconds=take(view, "seconds", float),
+        host=host_from(view.get("host")),
     )
     if found.chosen is not None and not 0 <= found.chosen < len(plans):
         raise NotAPlan(f"it chooses plan {found.chosen}, and has {len(plans)}")
@@ -111,6 +115,15 @@ def action_from(view: Any) -> Action:
         if not all(isinstance(block, list) and all(isinstance(one, str) for one in block) for block in blocks):
             raise NotAPlan("'blocks' is no list of lists of names")
     return action_from_json(view)
+
+
+def host_from(view: Any) -> HostPlan | None:
+    if view is None:
+        return None
+    try:
+        return HostPlan(**{**view, "actions": tuple(HostAction(**action) for action in view["actions"])})
+    except (KeyError, TypeError) as error:
+        raise NotAPlan(f"'host' is no plan for RAM ({type(error).__name__}: {error})") from error
 
 
 def portrait_from(view: dict[str, Any] | None) -> Portrait | None:

@@ -6,6 +6,8 @@ import numpy as np
 
 from legroom.data.sources.collating import narrow
 
+PIECE_BYTES = 64 * 1024  # that are converted at a time
+
 
 class ArrayColumn:
     """The rows of an array."""
@@ -14,9 +16,9 @@ class ArrayColumn:
         self.array, self.label = array, label
         self.length, self.shape = int(array.shape[0]), tuple(array.shape[1:])
         self.dtype = narrow(array.dtype)
-        row = int(np.prod(self.shape, dtype=np.int64)) * array.dtype.itemsize
+        self.row_bytes = int(np.prod(self.shape, dtype=np.int64)) * array.dtype.itemsize
         self.direct = array.dtype == self.dtype and array.flags.c_contiguous
-        self.reading_bytes = 0 if self.direct else row
+        self.reading_bytes = 0
 
     def read_into(self, indices: Any, out: Any) -> None:
         if in_a_row(indices):
@@ -24,7 +26,10 @@ class ArrayColumn:
         elif self.direct:  # `take` would first copy the whole of an array that is not contiguous
             np.take(self.array, indices, axis=0, out=out, mode="clip")
         else:
-            out[...] = self.array[indices]
+            step = rows_of_a_piece(self.row_bytes)
+            for start in range(0, len(indices), step):
+                piece = indices[start : start + step]
+                out[start : start + step] = self.array[piece if step > 1 else slice(piece[0], piece[0] + 1)]
 
     def name(self, index: int) -> str:
         return f"{index}{self.label}"
@@ -49,3 +54,8 @@ def in_a_row(indices: Any) -> bool:
         and indices[-1] - indices[0] == len(indices) - 1
         and (len(indices) < 3 or np.all(np.diff(indices) == 1))
     )
+
+
+def rows_of_a_piece(row_bytes: int) -> int:
+    """Rows that are converted together: as much as stays in the cache, so that no second batch is held for it."""
+    return max(1, PIECE_BYTES // max(1, row_bytes))

@@ -1,14 +1,20 @@
-"""Samples made into a batch: float64 as float32, values of different lengths filled up with zeros to the longest of the batch."""
+"""Samples made into a batch: float64 as float32, values of different lengths filled up with zeros to the longest of the batch.
 
-from collections.abc import Callable
+Samples that are alike go into their batch one by one, so that no second batch of samples is held.
+"""
+
+from collections.abc import Callable, Iterable
 from functools import partial
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
 
 from legroom.data.buffers import Buffers
-from legroom.data.structure import leaves, rebuilt
+from legroom.data.structure import leaves, mapped, rebuilt
 from legroom.errors import InputError
+
+END = object()
 
 
 def narrow(dtype: Any) -> Any:
@@ -17,8 +23,35 @@ def narrow(dtype: Any) -> Any:
     return np.dtype(np.float32) if plain == np.float64 else plain.newbyteorder("=")
 
 
-def collate(samples: list[Any], indices: Any, name: Callable[[int], str], buffers: Buffers) -> Any:
-    """One array for each value of the structure, with the samples along the first axis."""
+def collate(samples: Iterable[Any], indices: Any, name: Callable[[int], str], buffers: Buffers) -> Any:
+    """One array for each value of the structure, with the samples along the first axis; `indices` are the samples' numbers."""
+    coming = iter(samples)
+    first = next(coming)
+    alike = [as_value(value) for _, value in leaves(first)]
+    if not all(isinstance(value, np.ndarray) and value.dtype.kind in "biufc" for value in alike):
+        return collate_all([first, *coming], indices, name, buffers)
+    columns = [buffers.take((len(indices), *value.shape), narrow(value.dtype)) for value in alike]
+    paths, done = [path for path, _ in leaves(first)], 0
+    sample = first
+    while sample is not END:
+        row = list(leaves(sample))
+        values = [as_value(value) for _, value in row]
+        if [path for path, _ in row] != paths or any(map(differs, values, alike)):
+            batch = rebuilt(first, iter(columns))
+            before = [mapped(batch, itemgetter(place)) for place in range(done)]
+            return collate_all([*before, sample, *coming], indices, name, buffers)
+        for column, value in zip(columns, values, strict=True):
+            column[done] = value
+        sample, done = next(coming, END), done + 1
+    return rebuilt(first, (column[:done] for column in columns))
+
+
+def differs(value: Any, other: Any) -> bool:
+    return not isinstance(value, np.ndarray) or value.shape != other.shape or value.dtype != other.dtype
+
+
+def collate_all(samples: list[Any], indices: Any, name: Callable[[int], str], buffers: Buffers) -> Any:
+    """Samples of different lengths and text: all of them are looked at before a batch is made."""
     rows = [list(leaves(sample)) for sample in samples]
     for place, row in enumerate(rows):
         if [path for path, _ in row] != [path for path, _ in rows[0]]:

@@ -1,6 +1,7 @@
 """What a source is to a stream: so many samples, read by index, as batches in a structure of tuples and dictionaries."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 from legroom.data.buffers import Buffers
@@ -15,7 +16,7 @@ class Column(Protocol):
     length: int
     shape: tuple[int, ...]
     dtype: Any
-    reading_bytes: int  # beside the batch itself, while a row of it is read
+    reading_bytes: int  # beside the batch itself, while it is read
 
     def read_into(self, indices: Any, out: Any) -> None: ...
 
@@ -43,7 +44,7 @@ class Source(Protocol):
 
     def name(self, index: int) -> str: ...
 
-    def reading_bytes(self, batch_size: int) -> int: ...
+    def reading_bytes(self) -> int: ...
 
 
 class Columns:
@@ -68,15 +69,15 @@ class Columns:
                 out = buffers.take((len(indices), *column.shape), column.dtype)
                 column.read_into(indices, out)
                 return out
-            return collate([named(column.sample, column.name, int(i)) for i in indices], indices, column.name, buffers)
+            return collate((named(column.sample, column.name, int(i)) for i in indices), indices, column.name, buffers)
 
         return mapped(self.columns, read)
 
     def name(self, index: int) -> str:
         return "" if self.first is None else str(self.first.name(index))
 
-    def reading_bytes(self, batch_size: int) -> int:
-        return sum(getattr(column, "reading_bytes", 0) * batch_size for _, column in leaves(self.columns))
+    def reading_bytes(self) -> int:
+        return sum(getattr(column, "reading_bytes", 0) for _, column in leaves(self.columns))
 
 
 class Samples:
@@ -86,10 +87,18 @@ class Samples:
         self.length, self.get, self.name, self.held_bytes = length, get, name, held_bytes
         self.notes: list[str] = []
 
-    def batch(self, indices: Any, buffers: Buffers) -> Any:
-        return collate([named(self.get, self.name, int(i)) for i in indices], indices, self.name, buffers)
+    @property
+    def work(self) -> Any:
+        """What a worker process runs for each sample, of what `rows` gives it."""
+        return Each(self.get)
 
-    def reading_bytes(self, batch_size: int) -> int:
+    def rows(self, indices: Any) -> Any:
+        return indices
+
+    def batch(self, indices: Any, buffers: Buffers) -> Any:
+        return collate((named(self.get, self.name, int(i)) for i in indices), indices, self.name, buffers)
+
+    def reading_bytes(self) -> int:
         return 0
 
 
@@ -97,7 +106,7 @@ class Transformed:
     """A source with a function over each of its samples; its rows are read together."""
 
     def __init__(self, source: Any, transform: Callable[[Any], Any]) -> None:
-        self.source, self.transform, self.rows = source, transform, Buffers()
+        self.source, self.transform, self.pool = source, transform, Buffers()
         self.length, self.held_bytes, self.notes, self.name = (
             source.length,
             source.held_bytes,
@@ -105,24 +114,62 @@ class Transformed:
             source.name,
         )
 
+    @property
+    def work(self) -> Any:
+        return Applied(self.transform)
+
+    def rows(self, indices: Any) -> Any:
+        return self.source.batch(indices, self.pool)
+
     def batch(self, indices: Any, buffers: Buffers) -> Any:
-        rows = self.source.batch(indices, self.rows)
+        rows = self.rows(indices)
 
         def get(place: int) -> Any:
             return self.transform(mapped(rows, lambda array: array[place]))
 
-        samples = [named(get, lambda at: self.name(int(indices[at])), place) for place in range(len(indices))]
+        samples = (named(get, lambda at: self.name(int(indices[at])), place) for place in range(len(indices)))
         return collate(samples, indices, self.name, buffers)
 
-    def reading_bytes(self, batch_size: int) -> int:
-        return int(self.source.reading_bytes(batch_size))
+    def reading_bytes(self) -> int:
+        return int(self.source.reading_bytes())
+
+
+@dataclass(frozen=True, slots=True)
+class Each:
+    """Samples got by their numbers."""
+
+    get: Callable[[int], Any]
+
+    def sample(self, given: Any, place: int) -> Any:
+        return self.get(int(given[place]))
+
+
+@dataclass(frozen=True, slots=True)
+class Applied:
+    """A function over rows that were read."""
+
+    transform: Callable[[Any], Any]
+
+    def sample(self, given: Any, place: int) -> Any:
+        return self.transform(mapped(given, lambda array: array[place]))
+
+
+@dataclass(frozen=True, slots=True)
+class Then:
+    """One function after another; unlike a lambda, it can be sent to another process."""
+
+    first: Callable[[int], Any]
+    second: Callable[[Any], Any]
+
+    def __call__(self, index: int) -> Any:
+        return self.second(self.first(index))
 
 
 def transformed(source: Any, transform: Callable[[Any], Any]) -> Any:
     """The source with a function over each of its samples."""
     if isinstance(source, Samples):
         inner = source.get
-        return Samples(source.length, lambda index: transform(inner(index)), source.name, source.held_bytes)
+        return Samples(source.length, Then(inner, transform), source.name, source.held_bytes)
     return Transformed(source, transform)
 
 

@@ -10,7 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from legroom.data.sources.arrays import ArrayColumn, in_a_row
+from legroom.data.buffers import Buffers
+from legroom.data.sources.arrays import PIECE_BYTES, ArrayColumn, in_a_row, rows_of_a_piece
 from legroom.data.sources.collating import narrow
 from legroom.errors import InputError
 
@@ -24,7 +25,8 @@ class FileColumn:
         self.offset, self.length, self.shape, self.stored = offset, length, shape, np.dtype(dtype)
         self.dtype = narrow(self.stored)
         self.row_bytes = int(np.prod(shape, dtype=np.int64)) * self.stored.itemsize
-        self.reading_bytes = 0 if self.stored == self.dtype else self.row_bytes
+        self.pieces = Buffers()
+        self.reading_bytes = 0 if self.stored == self.dtype or self.row_bytes <= PIECE_BYTES else self.row_bytes
         there = os.fstat(self.file).st_size
         if there < offset + length * self.row_bytes:
             raise InputError(
@@ -41,10 +43,16 @@ class FileColumn:
         return int(self.length * self.row_bytes)
 
     def read_into(self, indices: Any, out: Any) -> None:
-        target: Any = out if self.stored == self.dtype else np.empty((len(indices), *self.shape), self.stored)
-        self.read_rows(indices, memoryview(target.reshape(-1).view(np.uint8)))
-        if target is not out:
-            out[...] = target
+        if self.stored == self.dtype:
+            self.read_rows(indices, memoryview(out.reshape(-1).view(np.uint8)))
+            return
+        step = rows_of_a_piece(self.row_bytes)
+        for start in range(0, len(indices), step):
+            piece = indices[start : start + step]
+            rows = self.pieces.take((len(piece), *self.shape), self.stored)
+            self.read_rows(piece, memoryview(rows.reshape(-1).view(np.uint8)))
+            out[start : start + step] = rows
+            del rows  # free for the next piece
 
     def read_rows(self, indices: Any, target: memoryview) -> None:
         size = self.row_bytes

@@ -1,13 +1,14 @@
 """Generators and functions that return iterators: samples one after another, in their own order, of a length that nobody knows."""
 
 from collections.abc import Callable, Iterator
-from itertools import islice
+from itertools import chain, islice
 from typing import Any
 
 import numpy as np
 
 from legroom.data.buffers import Buffers
 from legroom.data.sources.collating import collate
+from legroom.data.structure import leaves
 from legroom.errors import InputError, LegroomError
 
 
@@ -49,10 +50,15 @@ class Serial:
         """An epoch's batches after the first `skip` samples."""
         samples = self.epoch(skip)
         start = skip
-        while rows := list(islice(samples, size)):
-            if len(rows) == size or not drop_last:
-                yield collate(rows, np.arange(start, start + len(rows)), self.name, buffers)
-            start += len(rows)
+        for first in samples:
+            batch = collate(
+                chain((first,), islice(samples, size - 1)), np.arange(start, start + size), self.name, buffers
+            )
+            rows = len(next(leaves(batch))[1])
+            if rows == size or not drop_last:
+                yield batch
+            start += rows
+            del batch  # its memory may be used again
 
     def epoch(self, skip: int) -> Iterator[Any]:
         running = self.begin()

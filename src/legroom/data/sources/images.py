@@ -1,5 +1,9 @@
-"""A folder with a folder of images for each class: read and resized one by one, uint8 until the device."""
+"""A folder with a folder of images for each class: read and resized one by one, uint8 until the device.
 
+Names are plain text: a `Path` puts each part of its name into Python's table of interned strings, which then grows while images are read.
+"""
+
+import os
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +19,7 @@ SUFFIXES = {".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp", ".tif", ".tiff"}
 class ImageColumn:
     """Images as arrays of one size, in RGB."""
 
-    def __init__(self, folder: Path, files: list[str], size: tuple[int, int] | None) -> None:
+    def __init__(self, folder: str, files: list[str], size: tuple[int, int] | None) -> None:
         self.folder, self.files, self.length = folder, files, len(files)
         first = self.size_of(0)
         self.fixed, self.size = size is None, size or first
@@ -29,7 +33,7 @@ class ImageColumn:
         from PIL import Image
 
         try:
-            with Image.open(self.folder / self.files[index]) as image:
+            with Image.open(self.path(index)) as image:
                 return image.height, image.width
         except OSError as error:
             raise InputError(f"Sample {self.name(index)} is no image: {error}.", "Take the file out.") from error
@@ -42,7 +46,7 @@ class ImageColumn:
         from PIL import Image
 
         try:
-            with Image.open(self.folder / self.files[index]) as image:
+            with Image.open(self.path(index)) as image:
                 if self.fixed and (image.height, image.width) != self.size:
                     raise InputError(
                         f"Sample {self.name(index)} is of {image.height} by {image.width}, and others of {self.size[0]} by {self.size[1]}.",
@@ -61,7 +65,10 @@ class ImageColumn:
             ) from error
 
     def name(self, index: int) -> str:
-        return f"{index} ({self.folder / self.files[index]})"
+        return f"{index} ({self.path(index)})"
+
+    def path(self, index: int) -> str:
+        return os.path.join(self.folder, self.files[index])
 
 
 def image_columns(folder: Path, options: Options) -> Any:
@@ -70,20 +77,29 @@ def image_columns(folder: Path, options: Options) -> Any:
         import PIL  # noqa: F401
     except ImportError as error:
         raise needs("Pillow", "data", "Images") from error
-    classes = sorted(path.name for path in folder.iterdir() if path.is_dir() and not path.name.startswith("."))
+    top = str(folder)
+    classes = sorted(entry.name for entry in os.scandir(top) if entry.is_dir() and not entry.name.startswith("."))
     files: list[str] = []
     labels: list[int] = []
     for number, name in enumerate(classes or ["."]):
-        found = sorted(
-            str(path.relative_to(folder)) for path in (folder / name).rglob("*") if path.suffix.lower() in SUFFIXES
-        )
+        found = images_under(os.path.join(top, name), top)
         files += found
         labels += [number] * len(found)
     if not files:
         raise InputError(f"{folder} has no images in it.", "Give a folder with a folder of images for each class.")
     options.held_bytes += sum(len(name) + 64 for name in files) + 4 * len(files)
-    images = ImageColumn(folder, files, options.image_size)
+    images = ImageColumn(top, files, options.image_size)
     return (images, ArrayColumn(np.array(labels, np.int32))) if classes else images
+
+
+def images_under(folder: str, top: str) -> list[str]:
+    """The images in a folder and in those under it, by their names from `top` on."""
+    return sorted(
+        os.path.normpath(os.path.relpath(inside, top) + os.sep + name)
+        for inside, _, names in os.walk(folder)
+        for name in names
+        if os.path.splitext(name)[1].lower() in SUFFIXES
+    )
 
 
 def spread(length: int) -> list[int]:

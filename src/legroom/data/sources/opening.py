@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 
+from legroom.data.allocator import give_back
 from legroom.data.sources.arrays import ArrayColumn, ValuesColumn
 from legroom.data.sources.columns import Columns, Samples, transformed
 from legroom.data.sources.files import memmap_column, npy_column
 from legroom.data.sources.generators import Serial
 from legroom.data.sources.options import Options
-from legroom.data.sources.scratch import give_back
 from legroom.data.structure import leaves, mapped
 from legroom.errors import InputError
 

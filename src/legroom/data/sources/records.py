@@ -5,13 +5,14 @@ A record that is a `tf.train.Example` becomes a dictionary of its features; with
 
 import os
 import struct
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from legroom.data.sources.columns import Samples, named
-from legroom.data.sources.options import Options, needs
+from legroom.data.sources.columns import Samples, Then, named
+from legroom.data.sources.options import Options, chosen, needs
 from legroom.errors import InputError
 
 HEAD, TAIL = 12, 4  # a record's length and its checksum before it, the checksum of its bytes after it
@@ -29,6 +30,13 @@ class Records:
     def __del__(self) -> None:
         for file in getattr(self, "files", ()):
             os.close(file)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if name != "files"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+        self.files = [os.open(path, os.O_RDONLY) for path in self.paths]
 
     def place(self, index: int) -> tuple[int, int]:
         """Which file it is in, and its number there."""
@@ -89,22 +97,21 @@ def record_samples(paths: list[Path], options: Options) -> Samples:
     records = Records(paths)
     options.held_bytes += records.starts.nbytes
     if options.transform is not None:
-        transform = options.transform
-        return Samples(records.length, lambda index: transform(named(records.read, records.name, index)), records.name)
+        read = partial(named, records.read, records.name)
+        return Samples(records.length, Then(read, options.transform), records.name)
     try:
-        from tensorflow.core.example.example_pb2 import Example
+        import tensorflow.core.example.example_pb2  # noqa: F401
     except ImportError as error:
         raise needs("TensorFlow", "tensorflow", "Examples in TFRecord files") from error
-    return Samples(
-        records.length, lambda index: features(Example.FromString(records.read(index)), options), records.name
-    )
+    return Samples(records.length, Then(records.read, partial(features, options.columns)), records.name)
 
 
-def features(example: Any, options: Options) -> Any:
-    from legroom.data.sources.options import chosen
+def features(columns: Any, record: bytes) -> Any:
+    from tensorflow.core.example.example_pb2 import Example
 
+    example = Example.FromString(record)
     found = {name: values(feature) for name, feature in sorted(example.features.feature.items())}
-    return chosen(found, options.columns, "the record")
+    return chosen(found, columns, "the record")
 
 
 def values(feature: Any) -> Any:

@@ -3,10 +3,8 @@
 The file has no name: it goes away with the process, however that ends.
 """
 
-import ctypes
 import os
 import shutil
-import sys
 import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -95,11 +93,3 @@ def write_blocks(file: int, blocks: Iterator[Any], dtype: Any) -> int:
 
 def rows_of_a_block(row_bytes: int) -> int:
     return max(1, BLOCK_BYTES // max(1, row_bytes))
-
-
-def give_back() -> None:
-    """Let the C library return freed memory to the system: unpacking leaves a lot of it behind (glibc's malloc_trim)."""
-    if sys.platform == "linux":
-        trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
-        if trim is not None:
-            trim(0)

@@ -51,6 +51,17 @@ def array_holdings(data: Data, framework: Framework, cores: int) -> list[Holding
     return found
 
 
+def streamed_holdings(data: Data) -> list[Holding]:
+    """Arrays that are read batch by batch instead of being copied; mapped ones are read from their file."""
+    why = "rows read ahead, and the order of an epoch; the arrays are not copied"
+    plain = tuple(facts for facts in data.arrays if facts.kind != "memmap")
+    return [
+        *own_arrays(plain, "arrays"),
+        Holding("batches read on demand", data.streamed or NOTHING, why, pooled=NOTHING),
+        Holding("fit's first run", FIRST_RUN_BYTES, "threads, arenas and graphs", "kept", pooled=NOTHING),
+    ]
+
+
 def copies(arrays: tuple[ArrayFacts, ...], framework: Framework, share: float, name: str) -> list[Holding]:
     """The copies that Keras' adapter makes of `share` of the rows."""
     numpy = [facts for facts in arrays if facts.kind != "tensor"]

@@ -10,6 +10,7 @@ from legroom.engines.host.arrays import (
     generator_holdings,
     late,
     own_arrays,
+    streamed_holdings,
 )
 from legroom.engines.host.base import Process, base_holdings
 from legroom.engines.host.holdings import Holding, Machine
@@ -68,6 +69,8 @@ def data_holdings(data: Data, framework: Framework, machine: Machine) -> tuple[l
         case "dataset" if data.pipeline is not None:
             held = pipeline_holdings(data.pipeline, machine, CONSUMED[framework])
             found, notes = found + list(held.buffers), held.notes
+        case "arrays" if data.streamed is not None:
+            found = streamed_holdings(data)
         case "arrays":
             found += array_holdings(data, framework, machine.cores)
         case "generator":

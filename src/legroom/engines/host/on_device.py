@@ -33,7 +33,7 @@ def sent(data: Data) -> list[Holding]:
     """What TensorFlow sends to a GPU when it makes tensors of arrays."""
     share = 1.0 - (0.0 if data.validation is not None else data.validation_split)
     why = "TensorFlow puts the whole arrays on the GPU, for as long as fit() runs"
-    arrays = tuple(facts for facts in data.arrays if not facts.on_host)
+    arrays = () if data.streamed is not None else tuple(facts for facts in data.arrays if not facts.on_host)
     found = [tensors_of(arrays, "arrays given to fit()", why, 1.0 if validates_again(data) else share)]
     if data.pipeline is not None:
         for stage in stages_of(data.pipeline.stage):

@@ -72,7 +72,8 @@ class ArrayFacts:
 class Data:
     """Everything that `fit` was given, described: what is asked of the host, without the data itself.
 
-    `tensors` are those that the script holds beside what is trained on. `epochs` is None where nobody knows.
+    `tensors` are those that the script holds beside what is trained on. `epochs` is None where nobody knows. `streamed` is what
+    reading arrays batch by batch holds (`legroom.data`), where they are not copied.
     """
 
     kind: DataKind
@@ -89,6 +90,7 @@ class Data:
     kept_arrays: tuple[ArrayFacts, ...] = ()
     tensors: tuple[ArrayFacts, ...] = ()
     epochs: int | None = None
+    streamed: Span | None = None
     notes: tuple[str, ...] = ()
 
     def as_dict(self) -> dict[str, Any]:
@@ -123,6 +125,7 @@ def data_from(value: dict[str, Any]) -> Data:
             "pipeline": None if pipeline is None else Pipeline(**{**pipeline, "stage": stage_from(pipeline["stage"])}),
             "validation": None if validation is None else data_from(validation),
             "batch": Span(**value["batch"]),
+            "streamed": span_from(value.get("streamed")),
             "arrays": tuple(ArrayFacts(**item) for item in value.get("arrays", ())),
             "kept_arrays": tuple(ArrayFacts(**item) for item in value.get("kept_arrays", ())),
             "tensors": tuple(ArrayFacts(**item) for item in value.get("tensors", ())),

@@ -13,15 +13,19 @@ from legroom.explain.readers import (
     bfc,
     constants,
     cudnn,
+    devices,
     driver,
     host,
     kernel,
     lookalikes,
+    managers,
+    otherwise,
     progress,
     retracing,
     tensorflow,
     torch,
     traceback,
+    words,
     xla,
     xla_report,
 )
@@ -40,13 +44,17 @@ class Reader:
     sparse: Sequence[bytes] = ()
 
 
+LAST = Reader(words.read, words.STRONG)
 READERS = (
     Reader(lookalikes.read, lookalikes.STRONG, lookalikes.WEAK),
+    Reader(otherwise.read, otherwise.STRONG),
     Reader(bfc.read, bfc.STRONG, bfc.WEAK),
+    Reader(devices.read, devices.STRONG),
+    Reader(managers.read, managers.STRONG),
     Reader(driver.read, driver.STRONG, driver.WEAK),
     Reader(cudnn.read, cudnn.STRONG),
     Reader(constants.read, constants.STRONG),
-    Reader(torch.read, torch.STRONG),
+    Reader(torch.read, torch.STRONG, torch.WEAK),
     Reader(xla.read, xla.STRONG, xla.WEAK),
     Reader(xla_report.read, (), xla_report.WEAK),
     Reader(tensorflow.read, tensorflow.STRONG, tensorflow.WEAK),
@@ -55,11 +63,36 @@ READERS = (
     Reader(retracing.read, retracing.STRONG),
     Reader(traceback.read, (), traceback.WEAK),
     Reader(progress.read, (), (), progress.SPARSE),
+    LAST,
 )
 PHRASES = Phrases(
     tuple(dict.fromkeys(phrase for reader in READERS for phrase in reader.strong)),
     tuple(dict.fromkeys(phrase for reader in READERS for phrase in reader.weak)),
     tuple(dict.fromkeys(phrase for reader in READERS for phrase in reader.sparse)),
+)
+UNDERSTOOD = frozenset(
+    [
+        "oom",
+        "refused",
+        "refused_on_host",
+        "no_context",
+        "driver_out",
+        "cudnn",
+        "cudnn_workspace",
+        "wrong_library",
+        "harmless",
+        "large_allocation",
+        "rematerialized",
+        "regions_collected",
+        "not_memory",
+        "autotune",
+        "growing",
+        "arguments_exceed",
+        "not_for_memory",
+        "cgroup",
+        "kernel_died",
+        "retraced",
+    ]
 )
 BY_PHRASE: dict[bytes, tuple[Reader, ...]] = {
     phrase: tuple(reader for reader in READERS if phrase in (*reader.strong, *reader.weak, *reader.sparse))
@@ -68,9 +101,12 @@ BY_PHRASE: dict[bytes, tuple[Reader, ...]] = {
 
 
 def read_line(line: Line) -> Iterator[Fact]:
-    """All facts of a line, in the readers' order."""
+    """All facts of a line, in the readers' order; the last is asked only about what the others do not know."""
+    is_understood = is_other = False
     readers = {id(reader): reader for phrase in line.phrases for reader in BY_PHRASE[phrase]}
     for reader in READERS if len(readers) > 1 else readers.values():
-        if id(reader) in readers:
+        if id(reader) in readers and not is_other and not (reader is LAST and is_understood):
             for name, value in reader.read(line.text):
+                is_understood = is_understood or name in UNDERSTOOD
+                is_other = is_other or name == "not_memory"
                 yield Fact(name, value, line.number, line.text)

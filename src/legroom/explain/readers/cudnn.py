@@ -17,18 +17,38 @@ STRONG = (
         b"get convolution algorithm",
         b"CuDNN library",
         b"without BLAS support",
-        b"GEMM launch failed",
+        b"launch failed",
+        b"DNN launch failure",
         b"initialize cublas",
+    ),
+    *(
+        b"_ALLOC_FAILED",
+        b"LLOCATION_FAILED",
+        b"cuFFT batched plan",
+        b"cuSolverDN call",
+        b"CUSPARSE_STATUS_INSUFFICIENT_RESOURCES",
+    ),
+    *(
+        b"rocblas_status_memory_error",
+        b"miopenStatusAllocFailed",
+        b"Create(&handle) failed",
+        b"cusolverDnCreate",
+        b"cublasCreate",
     ),
     *(b"insufficient driver version", b"CUDNN_STATUS_VERSION_MISMATCH", b"without DNN support", b"cudnnCreate"),
 )
 OTHERWISE = re.compile(
     r"Loaded runtime CuDNN library: [\d.]{1,20} but source was compiled|insufficient driver version|VERSION_MISMATCH|DNN library is not found|ARCH_MISMATCH"
 )
-WORKSPACE = re.compile(r"CUDNN_STATUS_ALLOC_FAILED|CUBLAS_STATUS_ALLOC_FAILED")
+WORKSPACE = re.compile(
+    r"(?:CUDNN|CUBLAS|CUSOLVER|CUSPARSE|HIPBLAS|HIPSPARSE)_STATUS_ALLOC_FAILED|CUFFT_ALLOC_FAILED|HIPFFT_ALLOC_FAILED|cuFFT batched plan: ?2\b"
+    r"|cuSolverDN call failed with status ?=2|CURAND_STATUS_ALLOCATION_FAILED|CUSPARSE_STATUS_INSUFFICIENT_RESOURCES|rocblas_status_memory_error"
+    r"|miopenStatusAllocFailed|DEVICE_ALLOCATION_FAILED"
+)
 STARTS = re.compile(
     r"create cud?nn handle|create cublas handle|cuDNN failed to initialize|DNN library initialization failed|without (?:BLAS|DNN) support"
-    r"|GEMM launch failed|initialize cublas|get convolution algorithm|CU(?:DNN|BLAS)_STATUS_NOT_INITIALIZED|CUDNN_STATUS_INTERNAL_ERROR|cudnnCreate"
+    r"|GEM[MV]\w{0,20} launch failed|[Dd][Nn][Nn] (?:Pool\w{3,12} )?launch fail|initialize cublas|get convolution algorithm|CU(?:DNN|BLAS)_STATUS_NOT_INITIALIZED|CUDNN_STATUS_INTERNAL_ERROR|cudnnCreate"
+    r"|\w{2,24}Create\w{0,12}\(&handle\) failed|CUSOLVER_STATUS_NOT_INITIALIZED|CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate"
 )
 
 

@@ -22,13 +22,22 @@ STRONG = (
         b"cudaMalloc failed",
         b"hipError_t(1002)",
     ),
-    b"ERROR_OUT_OF_MEM",
+    *(
+        b"ut of memory",
+        b"ERROR_OUT_OF_MEM",
+        b"cuMemHostAlloc",
+        b"cuMemAlloc",
+        b"cudaMallocHost",
+        b"cudaHostAlloc",
+        b"== cudaSuccess (2",
+    ),
 )
 WEAK = (
     *(b"MB memory", b"otalMemory:", b"Total memory:", b"Free memory:", b"deviceMemorySize:", b"memory reported:"),
     *(b"backend failed to initialize", b"bytes free, "),
 )
 REFUSED = re.compile(rf"failed to allocate {SIZE}(?: \((\d{{1,20}}) bytes\))? from device: (\w{{3,60}})")
+ALLOCATING = re.compile(rf"allocat\w{{1,5}} {SIZE}")
 ON_HOST = re.compile(r"failed to alloc(?:ate)? (\d{1,20}) bytes on host: ")
 CREATED = re.compile(r"device:(\wPU:\d{1,4}) with (\d{1,9}) MB memory")
 CARD = re.compile(rf"(?:totalMemory|[Tt]otal memory|deviceMemorySize|total memory reported): {SIZE}")
@@ -43,8 +52,26 @@ STARTING = (
     "CtxRetain",
     "CtxCreate",
 )
-DRIVER_OUT = ("OUT_OF_MEMORY", "OutOfMemory", "cudaErrorMemoryAllocation")
+ON_HOST_CALLS = ("cuMemHostAlloc", "cudaMallocHost", "cudaHostAlloc", "hipHostMalloc", "cuMemHostRegister")
+OWN_CALLS = re.compile(  # a program without a pool of its own asks the driver for each tensor
+    r"cuMemAlloc(?!Async|Host)|cudaMalloc(?!Async|Host)|cudaErrorMemoryAllocation|cudaSuccess \(2 vs|hipErrorOutOfMemory|hipErrorMemoryAllocation"
+)
+BEGINS = re.compile(
+    r"(?i)context creation|creat\w{1,3} (?:a |the )?(?:cuda )?context|initiali[sz]\w{1,5} (?:the )?gpu|SetDevice"
+)
+DRIVER_OUT = re.compile(r"(?:CUDA|HIP|hip|ERROR)\w{0,8}_OUT_OF_MEM|ERROR_OutOfMemory|Status: out of memory")
 OUT = ("OUT_OF_MEMORY", "OutOfMemory", "out of memory", "cudaErrorMemoryAllocation", "OUT_OF_MEM")
+
+
+def is_at_start(text: str) -> bool:
+    """Whether the card had no room even for a context."""
+    if not any(word in text for word in OUT) or "CUBIN" in text or "Tried to allocate" in text:
+        return False
+    return bool(BEGINS.search(text)) or (is_of_driver(text) and any(word in text for word in STARTING))
+
+
+def is_of_driver(text: str) -> bool:
+    return any(word in text for word in (*OUT[:2], *OUT[3:])) or "tatus: out of memory" in text
 
 
 def read(text: str) -> Iterator[tuple[str, Any]]:
@@ -52,9 +79,15 @@ def read(text: str) -> Iterator[tuple[str, Any]]:
         yield "refused", int(refused[3]) if refused[3] else size_of(refused[1], refused[2])
     elif pinned := ON_HOST.search(text):
         yield "refused_on_host", int(pinned[1])
-    elif any(word in text for word in OUT) and any(word in text for word in STARTING) and "CUBIN" not in text:
+    elif any(word in text for word in OUT) and any(word in text for word in ON_HOST_CALLS):
+        yield "refused_on_host", None
+    elif any(word in text for word in OUT) and OWN_CALLS.search(text) and "from device" not in text:
+        yield "oom", "device"
+        if allocating := ALLOCATING.search(text):
+            yield "failed_bytes", size_of(allocating[1], allocating[2])
+    elif is_at_start(text):
         yield "no_context", None
-    elif any(word in text for word in DRIVER_OUT) and "CUBIN" not in text and "AllocAsync" not in text:
+    elif DRIVER_OUT.search(text) and "CUBIN" not in text and "AllocAsync" not in text:
         yield "driver_out", None
     if created := CREATED.search(text):
         yield "device_limit", (created[1], int(created[2]) * 1024**2)

@@ -45,12 +45,17 @@ DATA = re.compile(
 
 
 REFUSED = (  # the last two by number, as Windows and C speak many languages
-    *("paging file is too small", "C error: out of memory", "Cannot allocate memory", "available RAM"),
+    *("paging file is too small", "C error: out of memory", "Cannot allocate memory", "all available RAM"),
     *("Could not allocate memory", "an't allocate memory", "rror 1455", "[Errno 12]"),
 )
 
 
+OF_DEVICE = re.compile(r"thrust::|CUDA|cuda[A-Z]|CNMEM|device memory|MEM_OBJECT|_cl\.|CL_|\bhip[A-Z]")
+
+
 def read(text: str) -> Iterator[tuple[str, Any]]:
+    if OF_DEVICE.search(text):
+        return
     if numpy := NUMPY.search(text):
         yield "oom", "numpy"
         yield from array(text, numpy)

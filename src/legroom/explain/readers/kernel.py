@@ -6,6 +6,12 @@ from typing import Any
 
 from legroom.explain.sizes import SIZE, size_of
 
+ENDS = tuple(
+    f"{name}{sign}{number}".encode()
+    for name in ("ode", "tatus")
+    for sign in (" ", "=", ":", ": ", " = ", '": ', ":    ")
+    for number in ("137", "-9")
+)
 STRONG = (
     *(
         b"oom-kill",
@@ -24,30 +30,46 @@ STRONG = (
         b"to kill the worker",
         "已杀死".encode(),
         "杀死".encode(),
-        b"code 137",
-        b"status 137",
         b"SIGKILL",
-        b"code -9",
-        b"code = -9",
-        b"code: -9",
-        b"code=-9",
+        *(b"ignal 9", b"ignal: 9", b"IGNAL: 9", b"Signal 9"),
+        *(
+            name.encode()
+            for name in (
+                "Убито",
+                "Matado",
+                "Ucciso",
+                "Morto",
+                "Tué",
+                "強制終了",
+                "죽었음",
+                "Getötet",
+                "Zabity",
+                "Terminé",
+            )
+        ),
         b"was killed",
         b"oom_reaper",
         b"being killed",
     ),
+    *ENDS,
 )
 WEAK = (b"memory: usage", b"memory+swap: usage", b"anon-rss", b"Tasks state", b"Limits:", b"  memory: ")
 PROCESS = re.compile(r"[Kk]ill(?:ed)? process (\d{1,10}),?(?: \(([^)]{1,60})\))?")
 RSS = re.compile(r"anon-rss:\s{0,4}(\d{1,15}) ?kB")
 CGROUP = re.compile(r"memory: usage (\d{1,18})kB, limit (\d{1,18})kB")
 SLURM = re.compile(r"memory limit \((\d{1,15}) > (\d{1,15})\)")
+KILLED = "Killed|已杀死|Getötet|Zabity|Terminé|Убито|Matado|Ucciso|Morto|Tué|強制終了|죽었음"  # as shells say it
 SHELL = re.compile(
-    r"^\s{0,8}(?:Killed|已杀死|Getötet|Zabity|Terminé)\s{0,8}$|: line \d{1,6}:\s{1,4}\d{1,8} (?:Killed|已杀死)|: {1,4}\d{1,6}: {1,4}\d{1,8} [Kk]illed "
-    r"|^\s{0,8}\[\d{1,4}\][+-]? {1,8}\d{0,8} {0,8}Killed\b|\d{1,9} Killed {2,40}\S|^.{0,40}zsh: killed |[\d.\])]Killed\s{0,4}$|\]\s{0,4}(?:Killed|已杀死)$"
+    rf"^\W{{0,8}}(?:{KILLED})\W{{0,8}}$|^\W{{0,8}}Killed: 9\b|[\"'`*]Killed[\"'`*!.]|: line \d{{1,6}}:\s{{1,4}}\d{{1,8}} (?:{KILLED})"
+    r"|: {1,4}\d{1,6}: {1,4}\d{1,8} [Kk]illed |^\s{0,8}\[\d{1,4}\]\s{0,4}[+-]?\s{1,8}\d{0,8}\s{0,8}[Kk]illed\b|\d{1,9} Killed {2,40}\S|^.{0,40}zsh: killed "
+    r"|[\d.\])]Killed\s{0,4}$|\]\s{0,4}(?:Killed|已杀死)$"
+)
+SIGNAL_9 = re.compile(
+    r"(?i:\bsignal:? 9\b)|\(SIGKILL\)|SIGKILL: 9|SIGKILL received|by signal:? (?:SIGKILL|KILL\b)|Killed signal|Killed \(program|\[Killed\]"
 )
 EXIT = re.compile(  # 128 + 9, or -9: both say SIGKILL
-    r"(?:exit\w{0,6}|return(?:ed)?|finished|terminated|non-zero|error)\b[^\n]{0,60}\b(?:code|status)[ :=]{1,3}(?:137|-9)\b"
-    r"|exit_?code['\"]?[ :=]{1,3}(?:137|-9)\b|SIGKILL: 9",
+    r"(?:exit\w{0,6}|return(?:ed)?|finished|terminated|non-zero|error)\b[^\n]{0,60}\b(?:code|status)[ :=]{1,8}(?:137|-9)\b"
+    r"|exit_?(?:code|status)['\"]?[ :=]{1,8}(?:137|-9)\b|SIGKILL: 9",
     re.IGNORECASE,
 )
 POD_LIMITS = re.compile(r"\s{0,40}Limits:\s{0,8}$")
@@ -95,7 +117,7 @@ def is_kill(text: str) -> bool:
         return True
     if "emory limit" in text and ("kill" in text.lower() or "xceeded" in text):
         return True
-    if SHELL.search(text) or EXIT.search(text):
+    if SHELL.search(text) or EXIT.search(text) or SIGNAL_9.search(text):
         return True
     if "killed after reaching" in text and "memory" in text:
         return True

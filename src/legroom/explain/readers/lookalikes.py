@@ -6,7 +6,14 @@ from typing import Any
 
 from legroom.explain.sizes import SIZE, size_of
 
-STRONG = (b"not a failure", b"system memory", b"by rematerialization", b"tcmalloc: large alloc")
+STRONG = (
+    b"is benign",
+    b"may be suboptimal",
+    b"not a failure",
+    b"system memory",
+    b"by rematerialization",
+    b"tcmalloc: large alloc",
+)
 WEAK = (b"to avoid OOM due to memory", b"freed_by_count", b"TF_FORCE_GPU_ALLOW_GROWTH")
 TRIED = re.compile(rf"trying to allocate {SIZE}")
 ALLOCATOR = re.compile(r"Allocator \(([\w.:/-]{1,80})\)")
@@ -20,7 +27,7 @@ REMAT = re.compile(
 
 def is_harmless(text: str) -> bool:
     """Whether the allocator itself says that nothing has failed."""
-    return "not a failure" in text or "freed_by_count" in text
+    return any(words in text for words in ("not a failure", "freed_by_count", "is benign", "may be suboptimal"))
 
 
 def read(text: str) -> Iterator[tuple[str, Any]]:

@@ -8,6 +8,7 @@ from legroom.explain.sizes import size_of
 
 SPARSE = (
     b"step",
+    *(b"atch_size", b"atch size", b"atchsize", b"atchSize"),
     b"Epoch ",
     b"epoch ",
     b" - ETA",
@@ -28,6 +29,7 @@ TQDM = re.compile(r"\| (\d{1,9})/(\d{1,9}) \[")
 PRINTED = re.compile(
     r"(?i)\b(?:memory|mem|rss|maxrss|current|ram|vram|in.?use|allocated)\b['\"]?[^\d\n]{0,24}?(\d{1,15}(?:\.\d{1,6})?) ?(bytes|[kmgt]i?b|[kmgt]b?|b)?\b"
 )
+BATCH = re.compile(r"(?i)batch[_ -]?size['\"]?\s{0,8}[:=]?\s{0,8}(\d{1,7})\b")
 DIGITS = re.compile(r"\d{1,20}")
 UNITS = {"b": "B", "bytes": "B"}
 
@@ -42,6 +44,8 @@ def read(text: str) -> Iterator[tuple[str, Any]]:
             ended = step.re is not COUNTED and step[1] == step[2]  # what comes next is validation, or another epoch
             yield "step", 0 if ended else int(step[1])
             break
+    if batch := BATCH.search(text):
+        yield "batch_size", int(batch[1])
     if printed := PRINTED.search(text):
         unit = (printed[2] or "").lower()
         size = size_of(printed[1], UNITS.get(unit, unit[:1].upper() or None))

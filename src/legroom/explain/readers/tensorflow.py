@@ -17,6 +17,7 @@ STRONG = (
         b"allocate memory for the batch",
         b"unable to allocate output tensor",
         b"Resource exhausted:",
+        b"RESOURCE_EXHAUSTED",
         b"error allocating",
     ),
 )
@@ -32,6 +33,7 @@ WEAK = (
     *(b"Caused by op", b"Original stack trace for"),
 )
 ASKED = re.compile(r"OM when allocating (?:\w{1,20} )?tensor (?:with|of) shape ?\[([\d, ]{0,200})\]")
+DIMENSION = re.compile(r"dim \{ size: (\d{1,15}) \}")  # until TensorFlow 0.6
 TYPE = re.compile(r"\] and type (\w{1,20})")
 PLACE = re.compile(r" on (?:/job:[\w:/.-]{1,120}/)?(?:device:)?/?(\w{2,20}:\d{1,4})")
 ALLOCATOR = re.compile(r" by allocator ([\w.:/-]{1,80})")
@@ -39,6 +41,7 @@ NODE = re.compile(
     r"\{\{node ([^\s}]{1,400})\}\}|\[\[[nN]ode:? ([^\s=\]]{1,400})|(?:Node: |[Dd]etected at node )'?([^\s']{1,400})|(?:Caused by op|stack trace for) u?'([^\s']{1,400})'"
 )
 KIND = re.compile(r"\[Op:(\w{1,100})\]|__wrapped__(\w{1,60}?)_device_")
+NAMED = re.compile(r"\[Op:\w{1,100}\] name: ([^\s\]]{2,400})")
 LAYER = re.compile(r"when calling layer ['\"]([^'\"]{1,120})['\"]|layer ['\"]([^'\"]{1,120})['\"] \(type (\w{1,60})\)")
 ITERATOR = re.compile(r"Iterator::(?:Root::)?([\w:\[\]]{1,200})|user-defined function passed to (\w{1,60})")
 COPIED = re.compile(r"in order to run (\w{1,60}): Dst tensor")
@@ -67,6 +70,8 @@ def read(text: str) -> Iterator[tuple[str, Any]]:
             yield "kind", name
         if name in DATA_OPS:
             yield "dataset", name
+    if named := NAMED.search(text):
+        yield "named", named[1]
     if layer := LAYER.search(text):
         yield "layer", layer[1] or layer[2]
     if "CPU" in text and (kernel := PIPELINE_KERNEL.search(text)):
@@ -83,6 +88,8 @@ def failure(text: str) -> Iterator[tuple[str, Any]]:
         yield from tensor(text, asked)
     elif "OM when allocating" in text:
         yield "oom", "tensor"
+        if dims := DIMENSION.findall(text):
+            yield "shape", tuple(int(dim) for dim in dims[:16])
     elif "Dst tensor is not initialized" in text or "unable to allocate output tensor" in text:
         yield "oom", "copy"
         if copied := COPIED.search(text):
@@ -92,7 +99,7 @@ def failure(text: str) -> Iterator[tuple[str, Any]]:
         yield "dataset", "batch"
     elif "failed to allocate memory" in text and "malloc" not in text:
         yield "oom", "tensor"
-    elif "ResourceExhaustedError" in text:
+    elif "ResourceExhaustedError" in text or "Resource exhausted" in text or "RESOURCE_EXHAUSTED" in text:
         yield "mentioned", None
     if "ResourceExhaustedError" in text or "InternalError" in text:
         yield "raised", None

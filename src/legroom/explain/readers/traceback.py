@@ -9,6 +9,7 @@ WEAK = (
     b"load_weights(",
     b"load_model(",
     b"load_checkpoint(",
+    *(b"load_state_dict(", b"init_params(", b".to(", b".cuda("),
     b'File "',
     b"line ",
     b"ipython-input",
@@ -21,12 +22,17 @@ CELL = re.compile(r"<?(ipython-input-\d{1,6}|Cell In ?\[\d{1,6}\])[^\n]{0,40}?(?
 UPDATES = re.compile(
     r"(?:apply_gradients|get_updates?(?:_op)?|update_step|_(?:resource_)?apply_(?:dense|sparse)\w{0,30})$"
 )
+MAKES = re.compile(
+    r"(?:_init_from_args|add_weight|add_variable|get_variable|_get_single_variable|_create_slots|_zeros_slot|create_slot\w{0,24}|restore_op)$"
+)
 LIBRARY = re.compile(
     r"site-packages|dist-packages|[/\\]lib[/\\]python|[/\\]keras[/\\]|<frozen|<string>|runpy\.py|[/\\]Lib[/\\]|tensorflow[/\\]python|[/\\]jax[/\\]_src|<__array_function__"
 )
 
 
-LOADS = re.compile(r"\b(?:from_pretrained|load_weights|load_model|load_checkpoint)\(")
+LOADS = re.compile(
+    r"\b(?:from_pretrained|load_weights|load_model|load_checkpoint|load_state_dict|init_params)\(|\bmodel\w{0,12}\.(?:to|cuda|half)\("
+)
 
 
 def read(text: str) -> Iterator[tuple[str, Any]]:
@@ -38,6 +44,8 @@ def read(text: str) -> Iterator[tuple[str, Any]]:
         yield "frame", frame[3] or ""
         if UPDATES.match(frame[3] or ""):
             yield "updates", frame[3]
+        elif MAKES.match(frame[3] or ""):
+            yield "makes", frame[3]
         if not LIBRARY.search(frame[1]):
             yield "place", f"{frame[1]}:{frame[2]}" + (f" in {frame[3]}" if frame[3] else "")
     elif cell := CELL.search(text):

@@ -23,17 +23,23 @@ STRONG = (
         b"utotuning",
     ),
     *(b"rofiling failure", b"hbm capacity", b"scratch", b"would exceed memory", b"exceeding available bytes"),
-    *(b"available to allocate buffer", b"find a suitable algorithm"),
+    *(
+        b"available to allocate buffer",
+        b"find a suitable algorithm",
+        b"valid cuDNN algorithm",
+        b"unable to find an engine",
+    ),
 )
 WEAK = (b"device ordinal", b"XlaRuntimeError", b"JaxRuntimeError")
 TRIED = re.compile(rf"[oO]ut of memory while trying to allocate {SIZE}")
-CPU = re.compile(rf"[oO]ut of memory allocating {SIZE}")
+CPU = re.compile(rf"[oO]ut of memory allocating {SIZE}(?!,\d|.{{0,40}}(?:allocated so far|after a total))")
 REQUEST = re.compile(rf"Failed to allocate request for {SIZE}(?: \((\d{{1,20}})B\))?")
 ORDINAL = re.compile(r"device ordinal (\d{1,4})")
 NOT_POSSIBLE = re.compile(rf"Attempting to (?:allocate|reserve) {SIZE}")
 THERE_ARE = re.compile(rf"There are {SIZE} free")
 USED = re.compile(rf"Used {SIZE} of {SIZE} (\w{{2,12}})")
 EXCEEDS = re.compile(r"Allocation \(size=(\d{1,20})\) would exceed memory \(size=(\d{1,20})\)")
+IN_SPACE = re.compile(r"space=(\w{2,12})")
 XLA_SHAPE = re.compile(r"shape = '(\w{1,12})\[([\d,]{0,200})\]")
 CORES = re.compile(rf"Hbm usage:? {SIZE}")
 AVAILABLE = re.compile(rf"exceeding available bytes: {SIZE}")
@@ -48,6 +54,8 @@ FATAL_PICKING = (
         "Autotuning failed",
         "find a suitable algorithm",
         "no-scratch runner",
+        "find a valid cuDNN algorithm",
+        "unable to find an engine",
     ),
 )
 PICKING = ("algorithm_picker", "utotun", "rofiling failure", "scratch", *FATAL_PICKING)
@@ -113,10 +121,14 @@ def memory_space(text: str, found: re.Match[str]) -> Said:
 
 
 def one_too_large(text: str, exceeds: re.Match[str]) -> Said:
-    """The same on one array that the whole chip cannot hold."""
-    yield "oom", "tensor"
+    """The same on one array that the whole chip cannot hold, or the scratch memory of a core."""
+    space = IN_SPACE.search(text)
+    on_chip = space is not None and space[1] != "hbm"
+    yield "oom", "hbm" if on_chip else "tensor"
     yield "failed_bytes", int(exceeds[1])
     yield "limit_bytes", int(exceeds[2])
+    if space is not None and on_chip:
+        yield "on_chip", space[1]
     if (shape := XLA_SHAPE.search(text)) and (sizes := shape_of(shape[2])) is not None:
         yield "shape", sizes
         yield "dtype", dtype_of(shape[1])
