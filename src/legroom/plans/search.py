@@ -181,9 +181,15 @@ class Search:
         self.tried[actions] = found
         return found
 
+    def nearest(self) -> list[Tried]:
+        """Where none surely fits: the three smallest, and the quickest of which it is expected."""
+        found = sorted(self.tried.values(), key=lambda one: one.estimate.need_bytes)
+        likely = [one for one in found[3:] if one.estimate.peak_bytes <= one.estimate.usable_bytes]
+        return [*found[:3], *sorted(likely, key=slowness)[:1]]
+
     def answer(self, plain: Tried) -> Planning:
         fitting = [found for found in self.tried.values() if found.fits]
-        plans = pareto(fitting) if fitting else sorted(self.tried.values(), key=lambda one: one.estimate.need_bytes)[:3]
+        plans = pareto(fitting) if fitting else self.nearest()
         estimate = plain.estimate
         return Planning(
             gpu=estimate.gpu,

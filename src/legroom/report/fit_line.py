@@ -17,6 +17,13 @@ def planned_line(planning: Planning) -> Text:
     return line(f"training with {words(best)}", f": {price(best)}{why}")
 
 
+def likely_line(planning: Planning, plan: Plan) -> Text:
+    """A plan that may not fit, for a training that is guarded."""
+    usable, peak = format_bytes(planning.usable_bytes), format_bytes(plan.peak_bytes)
+    rest = f": {peak} of {usable} predicted, {price(plan)}. Nothing surely fits, so the guard watches."
+    return line(f"training with {words(plan)}, which most likely fits", rest)
+
+
 def given_line(plan: Plan, planned_batch: int | None, batch: int | None) -> Text:
     """A plan that the user has brought along."""
     if not plan.actions:

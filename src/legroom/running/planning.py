@@ -5,14 +5,16 @@ from contextlib import contextmanager, suppress
 from typing import Any
 
 from legroom.capture.fingerprint import fingerprint
-from legroom.errors import LegroomError
+from legroom.errors import DoesNotFit, LegroomError
 from legroom.front.applying import DONE, apply, load_plan, save_plan, undo
-from legroom.front.fitting import captured_fit, chosen_or_refused, look_at, plan_for, plan_of_step
+from legroom.front.fitting import captured_fit, look_at, plan_for, plan_of_step
 from legroom.front.target import choose_card
-from legroom.records.plan import Plan
-from legroom.report.fit_line import planned_line
+from legroom.records.plan import Plan, Planning
+from legroom.report.fit_line import likely_line, planned_line, refusal_text
 from legroom.running.settings import Settings
 from legroom.running.speech import say, say_line
+
+DEAR = 1.5  # times as long as the step takes as it is
 
 
 def find_plan(
@@ -25,15 +27,15 @@ def find_plan(
     path = settings.home / f"plan-{number}.json"
     if settings.resume and path.exists():
         with suppress(LegroomError):
-            return load_plan(path).best
+            kept = load_plan(path)
+            return kept.best or likeliest(kept)
     seen, arguments["x"] = look_at(arguments.get("x"))
     step = captured_fit(model, {**arguments, "x": seen})
     key = fingerprint(step)
     if key is None or key not in known:
         say("planning for the memory there is…")
         planning = plan_for(step, card, settings.allow, {**arguments, "x": seen})
-        plan = chosen_or_refused(planning)
-        say_line(planned_line(planning))
+        plan = told(planning)
         with suppress(OSError):
             save_plan(planning, path)
         if key is None:
@@ -53,10 +55,23 @@ def find_function_plan(function: Any, args: Any, kwargs: Any, settings: Settings
     if step is None:
         return None
     say("planning for the memory there is…")
-    planning = plan_of_step(step, card, settings.allow)
-    plan = chosen_or_refused(planning)
-    say_line(planned_line(planning))
+    return told(plan_of_step(step, card, settings.allow))
+
+
+def told(planning: Planning) -> Plan:
+    """The plan to take; where none surely fits, the one that most likely does: what it lacks, the guard finds out."""
+    plan = planning.best or likeliest(planning)
+    if plan is None:
+        raise DoesNotFit(*refusal_text(planning))
+    say_line(planned_line(planning) if plan is planning.best else likely_line(planning, plan))
     return plan
+
+
+def likeliest(planning: Planning) -> Plan | None:
+    """The quickest whose predicted peak fits. A dear one is not taken: the guard may find that less will do."""
+    within = [plan for plan in planning.plans if plan.actions and plan.peak_bytes <= planning.usable_bytes]
+    cheap = [plan for plan in within if plan.slowdown is not None and plan.slowdown <= DEAR]
+    return min(cheap, key=lambda plan: plan.slowdown or 0.0, default=None)
 
 
 @contextmanager
