@@ -86,6 +86,13 @@ def install(model: Any, what: str, notes: Notes, options: Options, ended: Ended)
         return Installed(witness, lambda: leave_training(training), ways, training)
     cutting = Cutting(witness, WHERE[what])
     guarded = Testing(model, cutting, ended) if what == "test" else Predicting(model, original, cutting, ended)
+    return in_place(model, what, guarded, witness)
+
+
+def in_place(model: Any, what: str, guarded: Any, witness: Witness) -> Installed:
+    """The guard's function for `evaluate` or `predict`, until it is put back."""
+    name = f"{what}_function"
+    original = getattr(model, name)
     setattr(model, name, guarded)
 
     def undo() -> None:
@@ -95,14 +102,25 @@ def install(model: Any, what: str, notes: Notes, options: Options, ended: Ended)
     return Installed(witness, undo)
 
 
+def jax_batches(model: Any, what: str, witness: Witness, limit_bytes: int, ended: Ended) -> Any:
+    from legroom.guard.jax_evaluating import JaxPredicting, JaxTesting
+
+    if what == "predict":
+        return JaxPredicting(model, witness, limit_bytes, ended)
+    names = ("trainable_variables", "non_trainable_variables", "metrics_variables")
+    return JaxTesting(model, witness, limit_bytes, ended, where="evaluation", names=names)
+
+
 def install_on_jax(model: Any, what: str, witness: Witness, options: Options, ended: Ended) -> Installed:
     """Steps on JAX are compiled: they are asked about before they start."""
     from legroom.guard.jax_training import JaxTraining, cannot_guard_jax, limit_of_device
 
     limit = options.budget_bytes or limit_of_device()
-    reason = cannot_guard_jax(model, what, limit)
+    reason = cannot_guard_jax(model, limit)
     if reason or limit is None:
         return not_guarded(witness, what, reason)
+    if what != "train":
+        return in_place(model, what, jax_batches(model, what, witness, limit, ended), witness)
     ways = Ways(model, options.allow)
     training = JaxTraining(model, model.train_function, witness, ways, limit, ended)
     model.train_function = training

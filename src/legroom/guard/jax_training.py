@@ -7,7 +7,7 @@ Private names used, tested with Keras 3.15.1 and JAX 0.10.2: `Trainer.train_func
 `Trainer._jax_state`, from which Keras gives the model its weights back when `fit` ends.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -111,9 +111,9 @@ def beside_bytes(state: Any, data: Any) -> int:
     return max(in_use - own, 0)
 
 
-def keep_state(model: Any, state: Any) -> None:
+def keep_state(model: Any, state: Any, names: Sequence[str] = STATE) -> None:
     """Where a step is not done, Keras finds the weights that it has taken out of the model."""
-    model._jax_state = dict(zip(STATE, state, strict=True))
+    model._jax_state = dict(zip(names, state, strict=True))
     model._jax_state_synced = False
 
 
@@ -126,7 +126,7 @@ def limit_of_device() -> int | None:
     return None if limit is None else int(limit)
 
 
-def cannot_guard_jax(model: Any, what: str, limit_bytes: int | None) -> str:
+def cannot_guard_jax(model: Any, limit_bytes: int | None) -> str:
     """Why a model's steps on JAX cannot be asked about beforehand, or nothing."""
     import keras
 
@@ -134,8 +134,6 @@ def cannot_guard_jax(model: Any, what: str, limit_bytes: int | None) -> str:
         return 'JAX on a CPU has no limit to compare a step with; Guard(budget="8GiB") gives it one.'
     if keras.distribution.distribution() is not None:
         return "it is distributed over several devices."
-    if what != "train":
-        return "evaluate() and predict() on JAX are not guarded yet."
     if model.run_eagerly or not model.jit_compile:
         return "it is not compiled, and what a step on JAX takes is known only if it is."
     return ""
