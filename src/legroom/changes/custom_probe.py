@@ -6,13 +6,12 @@ the batch where there is one, and made-up ones, also with entries that are often
 """
 
 from collections.abc import Callable
-from contextlib import redirect_stdout
 from dataclasses import dataclass, field
 from functools import partial
-from io import StringIO
 from typing import Any
 
 from legroom.capture.frames import reason_of
+from legroom.capture.quiet import unheard
 from legroom.changes.custom_arguments import Arguments, concrete, front_of
 from legroom.changes.custom_hooks import listened
 from legroom.changes.custom_kinds import SHARES, Candidates, Judge, choose
@@ -29,7 +28,7 @@ ANY_SIZE = "It must take batches of any size: let sizes come from the batch, as 
 
 def find_kinds(function: Callable[..., Any], arguments: Arguments) -> Kinds:
     """Try the step out; nothing of it is changed. Raises InputError where it cannot be run in slices."""
-    with redirect_stdout(StringIO()):  # what the step prints about made-up data is of no use to anybody
+    with unheard():
         return eagerly(Probe(function, arguments).run)
 
 
