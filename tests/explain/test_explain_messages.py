@@ -266,6 +266,64 @@ CASES = {
     ),
     "a signal by its name": ("subprocess died with <Signals.SIGKILL: 9>.", "host_ram_other", {}),
     "another signal": ("[ERROR] ['python', 'train.py'] exits with return code = -11", "unknown", {}),
+    "a hint that only such an error has": (
+        "Hint: If you want to see a list of allocated tensors when OOM happens, add report_tensor_allocations_upon_oom to RunOptions.",
+        "batch_or_activations",
+        {},
+    ),
+    "a node of TensorFlow 1": (
+        "ResourceExhaustedError: OOM when allocating tensor with shape[1,512,40,30]\n"
+        '\t [[Node: net/conv3/BatchNorm/FusedBatchNorm = FusedBatchNorm[T=DT_HALF, data_format="NHWC", _device="/job:localhost/replica:0/task:0/gpu:1"](a, b)]]\n'
+        '\t [[Node: Reshape_2/_12 = _HostRecv[tensor_type=DT_INT32, _device="/job:localhost/replica:0/task:0/device:CPU:0"]()]]',
+        "batch_or_activations",
+        {"dtype": "float16", "device": "GPU:1", "failed_bytes": 1228800, "op": "net/conv3/BatchNorm/FusedBatchNorm"},
+    ),
+    "a sentence's full stop": (
+        "OOM when allocating tensor with shape[20,7,7,64] and type float on /job:localhost/replica:0/task:0/device:GPU:0 by allocator GPU_0_bfc.",
+        "batch_or_activations",
+        {"allocator": "GPU_0_bfc"},
+    ),
+    "a card by its number": (
+        "InternalError: CUDA runtime implicit initialization on GPU:2 failed. Status: out of memory",
+        "gpu_shared_or_preallocated",
+        {"device": "GPU:2"},
+    ),
+    "a mail": (
+        '> Traceback (most recent call last):\n>   File\n> "/usr/lib/python3.5/site-packages/tensorflow/python/client/session.py",\n'
+        "> line 1323, in _do_call\n> tensorflow.python.framework.errors_impl.ResourceExhaustedError: OOM when\n"
+        "> allocating tensor with shape[512,40000]\n>      [[Node:\n> gradients/dynamic_network/decoder/output_projection/Tensordot/MatMul_grad/MatMul_1\n"
+        '> = MatMul[T=DT_FLOAT, transpose_a=true,\n> _device="/job:localhost/replica:0/task:0/device:GPU:0"](decoder/output_projection/Reshape)]]',
+        "weights_or_optimizer_state",
+        {"tensor_shape": (512, 40000), "failed_bytes": 81920000, "device": "GPU:0"},
+    ),
+    "an empty pool": (
+        "bfc_allocator.cc:1104] total_region_allocated_bytes_: 4000000000 memory_limit_: 4000000000 available bytes: 0\n"
+        "bfc_allocator.cc:1110] Stats: \nLimit:                      4000000000\nInUse:                            2048\n"
+        "MaxInUse:                         2048\nNumAllocs:                           3\nMaxAllocSize:                     1280",
+        "tensor_too_large",
+        {"limit_bytes": 4000000000, "in_use_bytes": 2048},
+    ),
+    "the middle of a dump": (
+        "bfc_allocator.cc:998] Bin (67108864): \tTotal Chunks: 3, Chunks in use: 1. 270.00MiB allocated for chunks.\n"
+        "bfc_allocator.cc:1014] Bin for 500.00MiB was 256.00MiB, Chunk State: \n"
+        "bfc_allocator.cc:1020]   Size: 300.00MiB | Requested Size: 19.51MiB | in_use: 0 | bin_num: 20, prev:   Size: 4.88MiB",
+        "batch_or_activations",
+        {"failed_bytes": 500 * MIB, "largest_free_bytes": 300 * MIB},
+    ),
+    "many layers of one size": (
+        "bfc_allocator.cc:419] Allocator (GPU_0_bfc) ran out of memory trying to allocate 26.00MiB (rounded to 27206656).\n"
+        "bfc_allocator.cc:917] 400 Chunks of size 27206656 totalling 10.16GiB\nbfc_allocator.cc:921] Sum Total of in-use chunks: 10.16GiB\n"
+        "bfc_allocator.cc:929] Stats: \nLimit:                 10890000000\nInUse:                 10882662400\n"
+        "OOM when allocating tensor with shape[1,326,326,64] and type float on /job:localhost/replica:0/task:0/device:GPU:0 by allocator GPU_0_bfc",
+        "batch_or_activations",
+        {"limit_bytes": 10890000000, "in_use_bytes": 10882662400},
+    ),
+    "data that had been loaded before": (
+        "Start Epoch 34 ...\nTraceback (most recent call last):\n"
+        '  File "data_load.py", line 35, in get_data\n  File "audio.py", line 13, in read_wav\nOSError: [Errno 12] Cannot allocate memory',
+        "leak_or_growth",
+        {},
+    ),
 }
 
 

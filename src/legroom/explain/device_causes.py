@@ -76,7 +76,7 @@ def of_the_tensor(incident: Incident, numbers: Numbers, story: Story, opened: li
     state = of_state(incident, numbers, story, opened)
     if state is not None:
         yield state
-    elif shape is not None and len(shape) > 1 and shape[0] > 1:
+    elif shape is not None and len(shape) > 1 and (shape[0] > 1 or len(shape) > 2):
         text = f"{shape[0]} examples of {format_bytes(one_example_of(numbers))} each in one activation."
         is_full = is_short(numbers)
         yield guess(
@@ -92,6 +92,9 @@ def of_its_size(incident: Incident, numbers: Numbers, opened: list[Fact | None])
     is_one_tensor = incident.kind in ONE_TENSOR
     if "too_large" in incident.said:
         yield guess("tensor_too_large", 0.8, "It is larger than one buffer of the device may be.", opened)
+    elif failed is None and is_empty_pool(numbers):
+        text = f"{format_bytes(numbers.in_use_bytes or 0)} of {format_bytes(limit or 0)} were in use: only something larger than all of it fails then."
+        yield guess("tensor_too_large", 0.5, text, opened)
     elif failed is None:
         return
     elif limit is not None and failed > limit and is_one_tensor:
@@ -103,6 +106,12 @@ def of_its_size(incident: Incident, numbers: Numbers, opened: list[Fact | None])
     elif incident.kind == "copy" and numbers.op == "_EagerConst" and failed >= 0.25 * (limit or HUGE):
         text = f"A whole array of {format_bytes(failed)} is copied to the device at once."
         yield guess("tensor_too_large", 0.7, text, opened)
+
+
+def is_empty_pool(numbers: Numbers) -> bool:
+    """A pool that has all that it may have, of a usual size, and nothing in it."""
+    limit, in_use, room = numbers.limit_bytes, numbers.in_use_bytes, numbers.room_bytes
+    return limit is not None and in_use is not None and limit >= GIB and in_use < 0.01 * limit and room == 0
 
 
 def one_example_of(numbers: Numbers) -> int:

@@ -76,7 +76,7 @@ def diagnose(story: Story) -> Diagnosis:
     numbers = numbers_beside(story) if incident is None else numbers_of(incident, story)
     causes = judge(story, incident, numbers)
     found = Diagnosis(causes[0].cause, causes, incidents=len(story.incidents))
-    if found.cause != "unknown" or incident is not None:
+    if found.cause != "unknown" or incident is not None or story.has("left_at_failure"):
         found = replace(
             found,
             **{name: getattr(numbers, name) for name in TOLD},

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator
 
 from legroom.explain.guesses import Guess, guess
-from legroom.explain.incidents import Incident
+from legroom.explain.incidents import ALIGNMENT, Incident
 from legroom.explain.numbers import Numbers
 from legroom.explain.signs import dumped_growth, numbered_op, printed_growth, repeated_chunks
 from legroom.explain.story import Story
@@ -13,6 +13,7 @@ from legroom.units import format_bytes
 LONG_AGO = 2
 EVALUATES = re.compile(r"(?i)(?:eval|predict|test|validat|infer)\w{0,20}$")
 SOME_STEPS, MANY_STEPS = 20, 200
+DEEPEST = 1000  # equal tensors that a step may hold
 
 
 def growth_guesses(incident: Incident, numbers: Numbers, story: Story) -> Iterator[Guess]:
@@ -54,4 +55,6 @@ def of_sizes(incident: Incident, numbers: Numbers, story: Story) -> Iterator[Gue
     if repeated := repeated_chunks(numbers):
         size, count = repeated
         text = f"{count} pieces of {format_bytes(size)} each are held at once: no model has that many equal tensors."
-        yield guess("leak_or_growth", 0.8, text, [incident.opened])
+        is_asked_for = abs(size - (numbers.failed_bytes or 0)) <= ALIGNMENT  # as the layers of a deep model may be
+        is_deep = is_asked_for and count < DEEPEST
+        yield guess("leak_or_growth", 0.4 if is_deep else 0.8, text, [incident.opened])

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterator
 
-from legroom.explain.growth_causes import growth_guesses
+from legroom.explain.growth_causes import LONG_AGO, growth_guesses
 from legroom.explain.guesses import Guess, guess
 from legroom.explain.incidents import Incident
 from legroom.explain.numbers import Numbers
@@ -37,7 +37,8 @@ def host_guesses(incident: Incident, numbers: Numbers, story: Story) -> Iterator
     elif makes_weights(incident):
         yield guess("weights_or_optimizer_state", 0.5, "It happened while weights were made.", opened)
     elif signs:
-        yield guess("host_ram_dataset", 0.75, "It happened while data were loaded or kept.", [*signs, *opened])
+        weight = 0.35 if (incident.epoch or 0) >= LONG_AGO else 0.75  # the same data had been loaded before
+        yield guess("host_ram_dataset", weight, "It happened while data were loaded or kept.", [*signs, *opened])
     if incident.kind == "killed" and not signs and story.has("large_allocation") and not story.has("epoch"):
         facts = story.all("large_allocation")
         text = f"Before the first epoch {format_bytes(max(fact.value for fact in facts))} were allocated at once."

@@ -51,8 +51,8 @@ class Incident:
     @property
     def failed_bytes(self) -> int | None:
         """What was asked for: as the text says it, else what the tensor takes; that too where the text only says `17.9 GiB`."""
-        said: int | None = self.value("failed_bytes") or self.value("tried_bytes")
-        tensor = tensor_bytes(self.shape, self.value("dtype"))
+        said: int | None = self.value("failed_bytes") or self.value("tried_bytes") or self.pool.value("bin_for")
+        tensor = tensor_bytes(self.shape, self.value("dtype") or self.value("node_dtype"))
         if said is None or tensor is None:
             return tensor if said is None else said
         return tensor if ALIGNMENT <= abs(said - tensor) <= ROUNDING * said else said

@@ -1,7 +1,8 @@
 """The lines of a log that may say something about memory, found without looking at the others.
 
 A gigabyte of output must not take minutes, so the log is searched in blocks. In the first `WHOLE_BYTES`, and in the last block, every
-phrase is looked for. Between them a block without one of a few short words is passed over; one with a sign of an error is searched for every phrase that a reader knows, and only those lines are handed on. Each
+phrase is looked for. Between them a block without one of a few short words is passed over, and so is one without a sign of an error; both lists are made
+from the readers' own phrases, so that nothing that a reader knows can be missed. The others are searched for every phrase, and only those lines are handed on. Each
 phrase is heard a bounded number of times, and beyond `FIRST_BYTES` of such blocks only the last `LAST_BYTES` are searched. Beyond
 `ALL_WORDS_BYTES` of log, rare words are looked for in its end alone: they are in the last lines of a run that failed.
 """
@@ -57,26 +58,37 @@ RARE = (  # short, in many phrases, and hardly ever in what a run prints that go
         b"-10737",
         b"too ",
         b"from device",
+        b" fit ",
+    ),
+    *(
         b"2GB",
-        b"handle",
+        b"2 GB",
+        b"2GiB",
+        b"2 GiB",
+        b"xhausted",
+        b"XHAUSTED",
+        b"ignal",
+        b"kernel",
+        b"_limit",
+        b"Too ",
+        b"f size",
+        b"than ",
     ),
     *(
         b"o alloc",
         b"t alloc",
         b"llocation",
-        b"host mem",
-        b"shared mem",
-        b"system mem",
         b"emory l",
         b"oom_",
         b"oom-",
         b"buffer ",
-        b"insuff",
+        b"KILL",
+        b"constant",
+        b"xit",
     ),
-    *(b"ode -9", b"ode 137", b"ode: ", b"ode=", b"ode = ", b"recompile", b"constant", b"KILL", b"maximum"),
 )
 WHOLE_BYTES = 2 * 1024 * 1024
-ALL_WORDS_BYTES = 64 * 1024 * 1024
+ALL_WORDS_BYTES = 32 * 1024 * 1024
 FIRST_BYTES = 24 * 1024 * 1024
 LAST_BYTES = 8 * 1024 * 1024
 BEFORE, AFTER = 1600, 6400
@@ -105,21 +117,36 @@ class Phrases:
 
     def words(self) -> tuple[bytes, ...]:
         """A block without any of them holds no strong phrase."""
-        return covering((*COMMON, *RARE), self.strong)
+        return covering(COMMON, RARE, self.strong)
 
     def signs(self) -> tuple[bytes, ...]:
         """The same, of words that stand in errors alone."""
-        return covering((*COMMON_SIGNS, *RARE), self.strong)
+        return covering(COMMON_SIGNS, RARE, self.strong)
 
 
 @cache
-def covering(short: tuple[bytes, ...], phrases: tuple[bytes, ...]) -> tuple[bytes, ...]:
-    """The short words, and as few of the phrases as have none of them: what a reader is given to know cannot be passed over."""
-    chosen = list(short)
-    for phrase in sorted(phrases, key=len):
-        if not any(word in phrase for word in chosen):
-            chosen.append(phrase)
+def covering(common: tuple[bytes, ...], short: tuple[bytes, ...], phrases: tuple[bytes, ...]) -> tuple[bytes, ...]:
+    """The common words, of the short ones those that help, and the phrases that hold none of them: what a reader knows cannot be passed over."""
+    chosen = list(common)
+    left = [phrase for phrase in phrases if not any(word in phrase for word in common)]
+    for word in (*short, *sorted(left, key=len)):
+        if any(word in phrase for phrase in left):
+            chosen.append(word)
+            left = [phrase for phrase in left if word not in phrase]
     return tuple(chosen)
+
+
+@cache
+def grouped(words: tuple[bytes, ...], phrases: tuple[bytes, ...]) -> tuple[tuple[bytes, tuple[bytes, ...]], ...]:
+    """Each phrase under the first word that it holds."""
+    first = {phrase: next(word for word in words if word in phrase) for phrase in phrases}
+    return tuple((word, tuple(phrase for phrase in phrases if first[phrase] == word)) for word in words)
+
+
+def has_any(data: bytes, words: Sequence[bytes]) -> bool:
+    """Words of other alphabets are looked for only where there are any."""
+    is_ascii = data.isascii()
+    return any(word in data for word in words if not is_ascii or word.isascii())
 
 
 class LineFinder:
@@ -128,6 +155,7 @@ class LineFinder:
     def __init__(self, phrases: Phrases) -> None:
         self._phrases = phrases
         self._words, self._signs = phrases.words(), phrases.signs()
+        self._groups = grouped(self._words, phrases.strong)
         self._heard: dict[bytes, int] = {}
         self._read_bytes = 0
         self._searched_bytes = 0
@@ -158,7 +186,7 @@ class LineFinder:
             yield from self._search(before, (), self._phrases.sparse)  # no error; sizes that grow may be printed
         self._heard.clear()
         for block in self._last:
-            yield from self._search(block, (*self._phrases.strong, *self._phrases.weak), self._phrases.sparse)
+            yield from self._search(block, self._known_in(block.data), self._phrases.sparse)
 
     def _is_hot(self, data: bytes) -> bool:
         if self._read_bytes < WHOLE_BYTES:
@@ -166,13 +194,17 @@ class LineFinder:
             return any(phrase in data for phrase in self._phrases.strong)
         words, signs = (self._words, self._signs) if self._read_bytes < ALL_WORDS_BYTES else (COMMON, COMMON_SIGNS)
         self._read_bytes += len(data)
-        return any(word in data for word in words) and any(sign in data for sign in signs)
+        return has_any(data, words) and has_any(data, signs)
+
+    def _known_in(self, data: bytes) -> list[bytes]:
+        """The phrases that the block may hold: those whose word it holds, and the weak ones."""
+        return [*self._phrases.weak, *(phrase for word, group in self._groups if word in data for phrase in group)]
 
     def _take(self, block: Block) -> Iterator[Line]:
         """Search the block now, or keep it until it is known whether it is among the last."""
         if self._searched_bytes < FIRST_BYTES:
             self._searched_bytes += len(block.data)
-            yield from self._search(block, (*self._phrases.strong, *self._phrases.weak), self._phrases.sparse)
+            yield from self._search(block, self._known_in(block.data), self._phrases.sparse)
             return
         self._last.append(block)
         self._last_bytes += len(block.data)

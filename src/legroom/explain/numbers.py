@@ -49,7 +49,7 @@ class Numbers:
 
 def numbers_of(incident: Incident, story: Story) -> Numbers:
     pool = None if incident.pool.is_empty else incident.pool.build()
-    device = device_of(incident)
+    device = device_of(incident) or only_device(story)
     limit, in_use = incident.value("limit_bytes"), incident.value("in_use_bytes")
     if pool is not None:
         limit = pool.limit_bytes if limit is None else limit
@@ -70,7 +70,7 @@ def numbers_of(incident: Incident, story: Story) -> Numbers:
     return Numbers(
         failed_bytes=incident.failed_bytes,
         shape=incident.shape,
-        dtype=incident.value("dtype"),
+        dtype=incident.value("dtype") or incident.value("node_dtype"),
         op=op,
         layer=incident.value("layer") or layer_in(op, is_keras_3) or layer_in(incident.value("node"), is_keras_3),
         device=device,
@@ -93,6 +93,7 @@ def numbers_beside(story: Story) -> Numbers:
     op = first("node") or first("kind")
     return Numbers(
         failed_bytes=first("refused"),
+        device=first("no_context"),
         op=op,
         layer=layer_in(op),
         allocator=first("warning_allocator"),
@@ -112,6 +113,12 @@ def device_of(incident: Incident) -> str | None:
     if allocator.startswith("gpu_async_"):
         return f"GPU:{allocator.rsplit('_', 1)[1]}"
     return "CPU:0" if allocator.startswith(CPU_ALLOCATORS) else None
+
+
+def only_device(story: Story) -> str | None:
+    """The one device that the nodes of a log are on, if they are on one."""
+    devices = {fact.value for fact in story.all("device_hint")}
+    return devices.pop() if len(devices) == 1 else None
 
 
 def largest_hole(pool: Pool | None) -> int | None:

@@ -33,10 +33,14 @@ class PoolBuilder:
             self.rough_holes.append(value)
         elif fact.name == "region" and len(self.regions) < KINDS_KEPT:
             self.regions.append(value)
-        elif fact.name.startswith("stat_") or fact.name in ("in_use_total", "reserved", "driver_free"):
+        elif fact.name.startswith("stat_") or fact.name in ("in_use_total", "reserved", "driver_free", "bin_for"):
             known = self.said.get(fact.name)
             if known is None or (fact.name == "stat_Limit" and is_rounded(known) and not is_rounded(fact)):
                 self.said[fact.name] = fact
+
+    def value(self, name: str) -> int | None:
+        fact = self.said.get(name)
+        return None if fact is None else fact.value
 
     @property
     def is_closed(self) -> bool:
@@ -46,6 +50,11 @@ class PoolBuilder:
     @property
     def is_empty(self) -> bool:
         return not (self.held or self.summed or self.said or self.holes or self.regions)
+
+    @property
+    def is_listed(self) -> bool:
+        """Whether chunks or regions were listed: nobody but the allocator prints those, and only when it has failed."""
+        return bool(self.held or self.summed or self.holes or self.rough_holes or self.regions)
 
     def build(self) -> Pool:
         said = {name: fact.value for name, fact in self.said.items()}

@@ -9,12 +9,12 @@ from legroom.explain.sameness import is_about
 from legroom.records.diagnosis import Fact
 
 OF_A_POOL = """
-chunk chunks hole rough_hole region in_use_total reserved driver_free
+chunk chunks hole rough_hole region in_use_total reserved driver_free bin_for
 stat_Limit stat_InUse stat_MaxInUse stat_NumAllocs stat_MaxAllocSize stat_LargestFreeBlock
 """
 OF_AN_INCIDENT = """
 failed_bytes allocator op node kind shape dtype device device_hint layer limit_bytes in_use_bytes free_bytes
-too_large taken named torch_reserved torch_own torch_others no_algorithm autotune tried_bytes updates makes state_kernel on_chip dataset raised cgroup xla_allocation
+too_large taken named node_dtype torch_reserved torch_own torch_others no_algorithm autotune tried_bytes updates makes state_kernel on_chip dataset raised cgroup xla_allocation
 buffer_op
 """
 SAYS_MORE = (  # than words that no reader knows
@@ -47,6 +47,7 @@ class Story:
         self.incidents: list[Incident] = []
         self._threads: dict[str, Incident] = {}
         self._orphan = PoolBuilder()
+        self._orphan_first: Fact | None = None
         self._epoch: int | None = None
         self._step: int | None = None
         self._frames: list[str] = []
@@ -180,6 +181,7 @@ class Story:
         incident = self._threads.get(thread_of(fact)) or self._threads.get("latest")
         if incident is None:
             self._orphan.add(fact)
+            self._orphan_first = self._orphan_first or fact
         elif not (incident.pool.is_closed and not fact.name.startswith("stat_")):
             incident.pool.add(fact)
             incident.last_line = fact.line
@@ -188,12 +190,13 @@ class Story:
         """What a cut log leaves open: an exception without its message, a dump without its request."""
         if self._raised is not None and self.incidents:
             self._threads["latest"].said.setdefault("raised", self._raised)
-        totals = [fact for name, fact in self._orphan.said.items() if name in ("stat_InUse", "in_use_total")]
-        if not self.incidents and totals:
-            incident = Incident("pool", totals[0], self._epoch, self._step, pool=self._orphan, last_line=totals[0].line)
+        totals = [fact for name, fact in self._orphan.said.items() if name in ("stat_InUse", "in_use_total", "bin_for")]
+        first = next(iter(totals), self._orphan_first if self._orphan.is_listed else None)
+        if first is not None and all(incident.kind in SAID for incident in self.incidents):
+            incident = Incident("pool", first, self._epoch, self._step, pool=self._orphan, last_line=first.line)
             for fact in self.all("allocator")[:1]:
                 incident.add(fact)
-            self.incidents.append(incident)
+            self.incidents = [incident]
 
 
 def thread_of(fact: Fact) -> str:

@@ -1,10 +1,12 @@
 """A line of a log made harmless: no colours, no control characters, nothing that a terminal would obey, and never too long."""
 
 import re
+from itertools import pairwise
 
 LONGEST = 2400
 SHOWN = 300
 NARROWEST, WIDEST, NEARLY = 40, 240, 0.85  # of a terminal, in characters
+MAIL = 100  # as wide as mails are
 ESCAPE = re.compile(
     r"\x1b(?:\[[0-?]{0,32}[ -/]{0,4}[@-~]?|[\]PX^_][^\x07\x1b\n]{0,256}(?:\x07|\x1b\\)?|[ -/]{0,3}[0-~]?)|\x9b[0-?]{0,32}[@-~]?"
 )
@@ -29,14 +31,30 @@ def clean_text(text: str) -> str:
 
 
 def unwrapped(log: bytes) -> list[bytes]:
-    """A short log whose long lines a terminal may have broken, put together: at any letter, or between words."""
+    """A short log whose long lines a terminal or a mail may have broken, put together: at any letter, between words, or where a word did not fit."""
     lines = [line.rstrip(b"\r") for line in log.split(b"\n")]
     widest = max(map(len, lines))
     is_full = [len(line) >= NEARLY * widest for line in lines]
     is_broken = [full and bool(after) for full, after in zip(is_full, lines[1:], strict=False)]
-    if not NARROWEST <= widest <= WIDEST or not any(is_broken):
+    found = []
+    if NARROWEST <= widest <= WIDEST and any(is_broken):
+        found = [joined(lines, is_broken, glue) for glue in (b"", b" ")]
+    return found + reflowed(lines)
+
+
+def reflowed(lines: list[bytes]) -> list[bytes]:
+    """Lines that were filled word by word, as mail programs do: a line goes on where the next one's first word would have been too long for it."""
+    bare = [line[1:].removeprefix(b" ") if line.startswith(b">") else line for line in lines]
+    width = max((len(line) for line in bare if b" " in line.strip()), default=0)
+    if not NARROWEST <= width <= MAIL:
         return []
-    return [joined(lines, is_broken, glue) for glue in (b"", b" ")]
+    is_broken = [
+        bool(line and after.split())
+        and len(line) + len(after.split()[0]) >= width
+        and not after.startswith((b"    ", b"\t"))
+        for line, after in pairwise(bare)
+    ]
+    return [joined(bare, is_broken, b" ")] if any(is_broken) else []
 
 
 def joined(lines: list[bytes], is_broken: list[bool], glue: bytes) -> bytes:

@@ -30,6 +30,8 @@ def xla_guesses(incident: Incident, numbers: Numbers, story: Story) -> Iterator[
     )
     total = max(state + work, parts.get("total", 0))
     failed = numbers.failed_bytes
+    if total and failed is not None and failed > total:  # the account is cut off: what it lacks is the step's own
+        work, total = work + failed - total, failed
     if (
         total
         and failed is not None

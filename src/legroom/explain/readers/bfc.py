@@ -16,6 +16,7 @@ STRONG = (
     b"AllocAsync failed",
     b"BFCAllocator dump",
     b"in-use chunks",
+    *(b"Chunk State", b"Chunks of size", b"total_region_allocated_bytes_"),
 )
 WEAK = (
     *(
@@ -23,10 +24,9 @@ WEAK = (
         b"Free at",
         b"Free  at",
         b"Chunk at",
-        b"Chunks of size",
         b"Next region of size",
     ),
-    *(b"Total size in pool", b"total_region_allocated_bytes_", b"Chunk State", b"Requested Size:", b"Stats:"),
+    *(b"Total size in pool", b"Requested Size:", b"Stats:"),
     *(b"Limit:", b"InUse:", b"MaxInUse:", b"NumAllocs:", b"MaxAllocSize:", b"LargestFreeBlock:", b"Free memory/Total"),
     *(b"requested by op", b"memory_limit_:"),
 )
@@ -35,6 +35,7 @@ ROUNDED = re.compile(r"\(rounded to (\d{1,20})\)")
 BY_OP = re.compile(r"requested by op ([^\s\]]{1,400})")
 ASYNC = re.compile(r"(?:([\w.-]{1,60}) )?cu\w{0,8}AllocAsync failed to allocate (\d{1,20}) bytes")
 ASYNC_FREE = re.compile(r"Free memory/Total memory: (\d{1,20})/(\d{1,20})")
+BIN_FOR = re.compile(rf"Bin for {SIZE} was ")  # what was asked for, rounded up to 256 bytes
 DUMP = re.compile(r"BFCAllocator dump for ([\w.:/-]{1,80})")
 CHUNK = re.compile(r"\b(InUse|Free|Chunk) {1,4}at (?:0x)?[0-9a-fA-F]{1,20}(?: next \d{1,20})? of size (\d{1,20})")
 CHUNKS = re.compile(r"(\d{1,12}) Chunks of size (\d{1,20}) totalling")
@@ -80,6 +81,8 @@ def rest(text: str) -> Iterator[tuple[str, Any]]:
         yield "failed_bytes", int(asynchronous[2])
         if asynchronous[1]:
             yield "allocator", asynchronous[1]
+    elif bin_for := BIN_FOR.search(text):
+        yield "bin_for", size_of(bin_for[1], bin_for[2])
     elif dump := DUMP.search(text):
         yield "dump", dump[1]
     elif region := REGION.search(text):

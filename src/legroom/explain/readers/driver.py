@@ -56,6 +56,7 @@ ON_HOST_CALLS = ("cuMemHostAlloc", "cudaMallocHost", "cudaHostAlloc", "hipHostMa
 OWN_CALLS = re.compile(  # a program without a pool of its own asks the driver for each tensor
     r"cuMemAlloc(?!Async|Host)|cudaMalloc(?!Async|Host)|cudaErrorMemoryAllocation|cudaSuccess \(2 vs|hipErrorOutOfMemory|hipErrorMemoryAllocation"
 )
+CONTEXT_ON = re.compile(r"\bGPU:(\d{1,3})\b|\bdevice (\d{1,3})\b")
 BEGINS = re.compile(
     r"(?i)context creation|creat\w{1,3} (?:a |the )?(?:cuda )?context|initiali[sz]\w{1,5} (?:the )?gpu|SetDevice"
 )
@@ -86,7 +87,8 @@ def read(text: str) -> Iterator[tuple[str, Any]]:
         if allocating := ALLOCATING.search(text):
             yield "failed_bytes", size_of(allocating[1], allocating[2])
     elif is_at_start(text):
-        yield "no_context", None
+        on = CONTEXT_ON.search(text)
+        yield "no_context", on and f"GPU:{on[1]}"
     elif DRIVER_OUT.search(text) and "CUBIN" not in text and "AllocAsync" not in text:
         yield "driver_out", None
     if created := CREATED.search(text):

@@ -16,7 +16,8 @@ STRONG = (
     *(
         b"allocate memory for the batch",
         b"unable to allocate output tensor",
-        b"Resource exhausted:",
+        b"Resource exhausted",
+        b"when OOM happens",
         b"RESOURCE_EXHAUSTED",
         b"error allocating",
     ),
@@ -41,6 +42,9 @@ NODE = re.compile(
     r"\{\{node ([^\s}]{1,400})\}\}|\[\[[nN]ode:? ([^\s=\]]{1,400})|(?:Node: |[Dd]etected at node )'?([^\s']{1,400})|(?:Caused by op|stack trace for) u?'([^\s']{1,400})'"
 )
 KIND = re.compile(r"\[Op:(\w{1,100})\]|__wrapped__(\w{1,60}?)_device_")
+ATTRIBUTES = re.compile(r"= (?!_)\w{1,60}\[.{0,1600}")  # not of an edge between devices
+NODE_TYPE = re.compile(r"\b(?:T|dtype)=DT_(\w{2,12})")
+NODE_DEVICE = re.compile(r"\b_device=\\?\"[^\"]{0,80}/(?:device:)?([gGcC][pP][uU]:\d{1,3})\\?\"")
 NAMED = re.compile(r"\[Op:\w{1,100}\] name: ([^\s\]]{2,400})")
 LAYER = re.compile(r"when calling layer ['\"]([^'\"]{1,120})['\"]|layer ['\"]([^'\"]{1,120})['\"] \(type (\w{1,60})\)")
 ITERATOR = re.compile(r"Iterator::(?:Root::)?([\w:\[\]]{1,200})|user-defined function passed to (\w{1,60})")
@@ -52,6 +56,11 @@ PIPELINE_KERNEL = re.compile(
 STATE_KERNEL = re.compile(
     r"OP_REQUIRES failed at ((?:assign_op|training_ops|(?:resource_)?variable_ops|save_restore)\w{0,20}\.\w{1,4})"
 )
+MENTIONS = (
+    "Resource exhausted",
+    "RESOURCE_EXHAUSTED",
+    "when OOM happens",
+)  # the last in a hint that only such an error has
 DATA_OPS = ("IteratorGetNext", "GeneratorDataset", "PyFunc", "EagerPyFunc")
 
 
@@ -70,6 +79,8 @@ def read(text: str) -> Iterator[tuple[str, Any]]:
             yield "kind", name
         if name in DATA_OPS:
             yield "dataset", name
+    if printed := ATTRIBUTES.search(text):
+        yield from attributes(printed[0])
     if named := NAMED.search(text):
         yield "named", named[1]
     if layer := LAYER.search(text):
@@ -80,6 +91,14 @@ def read(text: str) -> Iterator[tuple[str, Any]]:
         yield "state_kernel", state[1]
     if iterator := ITERATOR.search(text):
         yield "dataset", iterator[1] or iterator[2]
+
+
+def attributes(node: str) -> Iterator[tuple[str, Any]]:
+    """TensorFlow 1 prints a node with the type it works on and the device it is on."""
+    if type_ := NODE_TYPE.search(node):
+        yield "node_dtype", dtype_of(type_[1].lower())
+    if device := NODE_DEVICE.search(node):
+        yield "device_hint", device[1].upper()
 
 
 def failure(text: str) -> Iterator[tuple[str, Any]]:
@@ -99,7 +118,7 @@ def failure(text: str) -> Iterator[tuple[str, Any]]:
         yield "dataset", "batch"
     elif "failed to allocate memory" in text and "malloc" not in text:
         yield "oom", "tensor"
-    elif "ResourceExhaustedError" in text or "Resource exhausted" in text or "RESOURCE_EXHAUSTED" in text:
+    elif "ResourceExhaustedError" in text or any(words in text for words in MENTIONS):
         yield "mentioned", None
     if "ResourceExhaustedError" in text or "InternalError" in text:
         yield "raised", None
@@ -116,4 +135,4 @@ def tensor(text: str, asked: re.Match[str]) -> Iterator[tuple[str, Any]]:
     if place := PLACE.search(rest):
         yield "device", place[1].upper()
     if allocator := ALLOCATOR.search(rest):
-        yield "allocator", allocator[1]
+        yield "allocator", allocator[1].rstrip(".:")

@@ -63,14 +63,17 @@ OUT = ("out of memory", "Out of memory", "RESOURCE_EXHAUSTED", "xhausted", "OUT_
 
 
 def read(text: str) -> Said:
-    if any(word in text for word in PICKING):
-        yield from picking(text)
+    picked = list(picking(text)) if any(word in text for word in PICKING) else []
+    if ("oom", "autotune") in picked or "rofiling failure" in text:
+        yield from picked
+        picked = []
     if "rofiling failure" in text:
         return  # one of the algorithms, which the others outlive; what `picking` says of it belongs to the fatal one
     for pattern, say in MESSAGES:
         if found := pattern.search(text):
             yield from say(text, found)
             break
+    yield from picked
     if ordinal := ORDINAL.search(text):
         yield "device_hint", f"GPU:{ordinal[1]}"
     if "XlaRuntimeError" in text or "JaxRuntimeError" in text:
