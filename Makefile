@@ -43,7 +43,7 @@ demo: $(READY)
 	@echo; echo "$$ legroom run --budget 1GiB examples/train_too_large.py"; TF_CPP_MIN_LOG_LEVEL=3 $(BIN)/legroom run --budget 1GiB examples/train_too_large.py
 
 test: $(READY)
-	$(BIN)/python -m pytest -q -m "not slow"
+	$(BIN)/python -m pytest -q -m "not slow" -n 2 --dist loadfile
 
 test-full: $(READY)
 	$(BIN)/python -m pytest -q

@@ -22,7 +22,12 @@ LEGROOM = (sys.executable, "-m", "legroom")
 MIB = 2**20
 BUDGET, SAMPLE, BATCH, EPOCHS = 32 * MIB, 64 * 64 * 3, 64, 20
 KINDS = ("npy", "hdf5", "hdf5-gzip", "zarr", "parquet", "tfrecord", "images")
-RATES = (("empty", "an empty loop", 10000), ("small", "`fit`, a tiny model", 4000), ("cnn", "`fit`, a CNN", 2000))
+RATES = (
+    ("empty", "an empty loop", 10000, 3),
+    ("small", "`fit`, a tiny model, 63 batches an epoch", 4000, 10),
+    ("small", "`fit`, a tiny model, 313 batches an epoch", 20000, 4),
+    ("cnn", "`fit`, a CNN", 2000, 3),
+)
 
 
 def run(command, backend="tensorflow"):
@@ -92,8 +97,8 @@ def copies():
 
 def speed():
     lines = []
-    for step, name, count in RATES:
-        found = worker("speed", step=step, batch=BATCH, count=count, rounds=3)
+    for step, name, count, rounds in RATES:
+        found = worker("speed", step=step, batch=BATCH, count=count, rounds=rounds)
         rates = {way: count / seconds for way, seconds in found.items()}
         ours = rates["legroom.stream, shuffled"]
         shares = [

@@ -10,7 +10,10 @@ import pytest
 
 BENCH = pathlib.Path(__file__).resolve().parents[2] / "bench/data_worker.py"
 BUDGET = 32 * 2**20
+LIMIT = BUDGET + 64 * 2**20  # RLIMIT_DATA also counts what is reserved and never touched: threads' stacks, arenas
 SAMPLE = 64 * 64 * 3
+
+LIMITED = ("hdf5", "hdf5-gzip", "parquet", "tfrecord", "images")
 
 
 def worker(what, **arguments):
@@ -30,8 +33,8 @@ def measured(kind, folder, epochs, **more):
 
 
 def test_a_file_of_ten_times_the_budget(tmp_path):
-    """Under a hard limit, too: RLIMIT_DATA, which also counts what is reserved and never touched (threads' stacks)."""
-    found = measured("npy", tmp_path, 2, limit=BUDGET + 64 * 2**20)
+    """Under a hard limit, too."""
+    found = measured("npy", tmp_path, 2, limit=LIMIT)
     assert found["peak"] - found["base"] <= 1.1 * BUDGET
 
 
@@ -40,6 +43,7 @@ def test_a_file_of_ten_times_the_budget(tmp_path):
     "kind", ["memmap", "hdf5", "hdf5-gzip", "zarr", "parquet", "tfrecord", "images", "sequence", "generator"]
 )
 def test_every_kind(kind, tmp_path):
-    found = measured(kind, tmp_path, 3)
+    """Most of them under a hard limit, too; docs/data.md says why not all."""
+    found = measured(kind, tmp_path, 3, **({"limit": LIMIT} if kind in LIMITED else {}))
     assert found["peak"] - found["base"] <= 1.1 * BUDGET
     assert found["resident"][-1] - found["resident"][0] <= 0.2 * BUDGET

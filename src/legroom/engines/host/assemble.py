@@ -34,7 +34,7 @@ def host_estimate(data: Data, process: Process, limits: Limits | None = None) ->
     data_parts, notes = data_holdings(data, process.framework, machine)
     holdings = [*base_holdings(process), *data_parts]
     if process.current_rss_bytes is not None:
-        holdings = [item for item in holdings if item.phase not in ("own", "made")]
+        holdings = [item for item in holdings if item.phase not in ("own", "made") and not item.before_fit]
     else:
         notes = (*notes, *unseen_arrays(data))
     parts = tuple(part_of(item) for item in at_the_peak(holdings))

@@ -28,7 +28,8 @@ class Machine:
 class Holding:
     """Something in RAM: the script's `own`, `made` with a dataset, `kept` from training's start on, at its `start` only, or
     while it is `running`; `lasting` if it outlives the iterator that filled it. `pooled` is what of it lies in the allocator
-    of TensorFlow's CPU device, the batch in the step apart: all of it, unless it says otherwise.
+    of TensorFlow's CPU device, the batch in the step apart: all of it, unless it says otherwise. `before_fit`: though it goes when
+    training starts, it is there when `fit` is called.
     """
 
     name: str
@@ -37,6 +38,7 @@ class Holding:
     phase: Phase = "running"
     lasting: bool = False
     pooled: Span | None = None
+    before_fit: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,7 +31,8 @@ def numpy_copies(pipeline: Pipeline) -> tuple[Holding, ...]:
     if not kept_bytes or (early and pipeline.optimized):
         return ()
     why = "NumPy's copy on the way into a tensor, let go at the first element (none if given tensors)"
-    return (Holding("arrays on their way into tensors", Span(0, kept_bytes, kept_bytes), why, "start"),)
+    size = Span(0, kept_bytes, kept_bytes)
+    return (Holding("arrays on their way into tensors", size, why, "start", before_fit=True),)
 
 
 def left_of_copies(pipeline: Pipeline, parts: list[Holding]) -> tuple[Holding, ...]:
