@@ -578,3 +578,35 @@ def test_nothing_is_left_replaced():
     with pytest.raises(InputError):
         in_slices(Bench().step(masked))(*arrays())
     assert [getattr(owner, name) for owner, name in names] == before
+
+
+def test_a_head_of_zeros_gives_the_same_loss_for_every_slice_at_first_and_not_later():
+    import keras
+    import tensorflow as tf
+
+    precision("float32")
+
+    def losses(count):
+        keras.utils.set_random_seed(2)
+        layers = keras.layers
+        head = layers.Dense(2, kernel_initializer="zeros")
+        model = keras.Sequential([keras.Input((FEATURES,)), layers.Dense(16, "gelu"), head])
+        optimizer, seen = keras.optimizers.SGD(0.5, momentum=0.9), keras.metrics.Mean()
+
+        def step(x, y):
+            with tf.GradientTape() as tape:
+                logits = model(x, training=True)
+                loss = tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(labels=y, logits=logits))
+            optimizer.apply(tape.gradient(loss, model.trainable_variables), model.trainable_variables)
+            seen.update_state(loss)
+            return loss
+
+        step = tf.function(step) if count == 1 else legroom.train_step(tf.function(step), micro_batches=count)
+        random = np.random.default_rng(0)
+        found = []
+        for _ in range(4):
+            x = random.normal(size=(24, FEATURES)).astype("float32")
+            found.append(float(step(tf.constant(x), tf.constant(np.arange(24, dtype="int32") % 2))))
+        return [*found, float(seen.result())]
+
+    np.testing.assert_allclose(losses(4), losses(1), rtol=1e-5)

@@ -114,6 +114,29 @@ def by_hand(model, optimizer, seen):
     return step
 
 
+def in_a_condition(model, optimizer, seen):
+    import tensorflow as tf
+
+    def step(x, y):
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_mean((model(x, training=True) - y) ** 2)
+        gradients = tape.gradient(loss, model.trainable_variables)
+        if loss > 0.0:  # AutoGraph makes a condition of it
+            optimizer.apply_gradients(zip(gradients, model.trainable_variables, strict=True))
+        return loss
+
+    return step
+
+
+def twice(model, optimizer, seen):
+    plain = plain_step(model, optimizer, seen)
+
+    def step(x, y):
+        return plain(x, y) + plain(x, y)
+
+    return step
+
+
 def assert_same(found, wanted):
     for mine, other in zip(found[0], wanted[0], strict=True):
         np.testing.assert_allclose(mine, other, rtol=1e-5, atol=1e-6)
@@ -152,12 +175,16 @@ def test_where_nothing_is_left_it_says_why(mode):
     assert "cannot be recomputed" in refused.value.hint
 
 
-def test_a_step_that_uses_what_it_updated_is_not_guarded_and_says_so():
-    found = trained(most=99, make=uses_weights_again)
+@pytest.mark.parametrize(
+    ("make", "why"),
+    [(uses_weights_again, "uses weights again"), (in_a_condition, "inside a loop, a condition"), (twice, "twice")],
+)
+def test_a_step_whose_update_cannot_be_held_back_is_not_guarded_and_says_so(make, why):
+    found = trained(most=99, make=make)
     (event,) = found[2].run.events
     assert event.kind == "not_guarded"
-    assert "uses weights again" in event.message
-    assert_same(found, trained(make=uses_weights_again))
+    assert why in event.message
+    assert_same(found, trained(make=make))
 
 
 def test_with_copies_it_is():

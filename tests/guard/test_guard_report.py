@@ -26,7 +26,7 @@ def test_evaluation_is_named():
 
 def test_a_refusal_says_how_much_it_would_need():
     message, hint = refusal(FAILED, ("Because.",))
-    assert "it would need 94.0 MiB or more" in message
+    assert "it needs more than 94.0 MiB in all" in message
     assert hint.splitlines()[0] == "Because."
 
 

@@ -209,3 +209,28 @@ def test_values_must_be_plain(tmp_path):
     keep.values["bad"] = object()
     with pytest.raises(legroom.LegroomError, match="must be plain"):
         next(keep.epochs(1))
+
+
+def test_metrics_that_keras_makes_later_are_no_hindrance(tmp_path):
+    import keras
+    import numpy as np
+
+    import legroom
+
+    def loop():
+        keras.utils.clear_session()
+        model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
+        model.compile("sgd", "mse", metrics=["mae"])
+        return model, legroom.Checkpoint(model, model.optimizer, folder=tmp_path / "states", every=0)
+
+    data = [(np.ones((4, 2), "float32"), np.ones((4, 1), "float32"))] * 3
+    model, keep = loop()
+    for _ in keep.epochs(2):
+        for number, batch in enumerate(keep.batches(data)):
+            model.train_on_batch(*batch)
+            if number == 2:
+                break
+        break
+    model, keep = loop()
+    assert next(keep.epochs(2)) == 0
+    assert int(model.optimizer.iterations) == 2

@@ -13,7 +13,12 @@ from legroom.records.plan import Exactness
 SMALL = 1e-6  # of the largest gradient: too little to tell anything by
 SHARES = [(stop - start) / ROWS for start, stop in CUTS]
 SUMMED: tuple[Kind, ...] = ("mean", "sum")
-ORDER: tuple[Kind, ...] = ("last", "samples", "mean", "sum")
+ORDER: tuple[Kind, ...] = (
+    "samples",
+    "mean",
+    "sum",
+    "last",
+)  # a loss may be the same for all slices, as long as nothing is learned
 MASKED = (
     "A mean or a sum over samples can be; a mean over what a mask leaves, a sum with a penalty on weights, and a loss that "
     "compares samples cannot."
@@ -54,12 +59,17 @@ class Candidates:
         drawn = ("random numbers are drawn for each slice by itself",) if known.random else ()
         return Kinds(
             tuple(map(decided_gradients, self.gradients)),
-            tuple(choose(kinds, ORDER) for kinds in self.scalars),
-            tuple(choose(kinds, ORDER) for kinds in self.outputs),
+            tuple(chosen_value(kinds) for kinds in self.scalars),
+            tuple(chosen_value(kinds) for kinds in self.outputs),
             exactness,
             tuple(known.reasons) or drawn,
             tuple(known.inlined),
         )
+
+
+def chosen_value(kinds: set[Kind]) -> Kind:
+    """What no sample and no weight changes is the last slice's: it may be a metric's, which is updated meanwhile."""
+    return "last" if "constant" in kinds else choose(kinds, ORDER)
 
 
 def decided_gradients(entries: list[set[Kind]]) -> tuple[Kind, ...]:
@@ -83,8 +93,11 @@ class Judge:
 
     tolerance: float
 
-    def close(self, found: Any, wanted: Any) -> bool:
-        return found.shape == wanted.shape and norm(found - wanted) <= self.tolerance * norm(wanted) + 1e-12
+    def close(self, found: Any, wanted: Any, size: float = 0.0) -> bool:
+        """`size` is that of what was added up, where it may cancel out."""
+        if found.shape != wanted.shape:
+            return False
+        return norm(found - wanted) <= self.tolerance * max(norm(wanted), size) + 1e-12
 
     def gradients(self, whole: Seen, parts: list[Seen]) -> list[list[set[Kind]]]:
         """For each gradient of each call what it can be; refused where it is nothing."""
@@ -101,7 +114,8 @@ class Judge:
             if entry is None or max(map(norm, (entry, *slices))) <= SMALL * scale:
                 found.append(set(SUMMED))
                 continue
-            kinds = {kind for kind in SUMMED if self.close(total(kind, slices), entry)}
+            size = max(map(norm, slices))
+            kinds = {kind for kind in SUMMED if self.close(total(kind, slices), entry, size)}
             if not kinds:
                 raise InputError(
                     "The gradients of this training step are neither a mean over the samples nor a sum of them, so that "
@@ -123,10 +137,12 @@ class Judge:
         import numpy as np
 
         if not isinstance(whole, np.ndarray) or whole.dtype.kind != "f":
-            return {"last"} if whole is None or np.array_equal(whole, last) else set()
+            return {"last", "constant"} if whole is None or np.array_equal(whole, last) else set()
         if not np.all(np.isfinite(whole)):
-            return set(ORDER)
+            return {*ORDER, "constant"}
         kinds: set[Kind] = {"last"} if self.close(last, whole) else set()
+        if all(np.array_equal(whole, other) for other in (last, *parts)):
+            kinds.add("constant")
         if not whole.ndim:
             return kinds | {kind for kind in SUMMED if self.close(total(kind, parts), whole)}
         rows = all(part.ndim and part.shape[1:] == whole.shape[1:] for part in parts)
@@ -135,8 +151,10 @@ class Judge:
     def check_updates(self, whole: Seen, last: Seen) -> None:
         """What is applied and assigned after the last slice must be what the whole batch would have it be."""
         for wanted, found in zip(whole.applied, last.applied, strict=True):
+            scale = max((norm(one) for one in wanted if one is not None), default=0.0)
+            least = scale * SMALL / self.tolerance
             for one, other in zip(wanted, found, strict=True):
-                if (one is None) != (other is None) or (one is not None and not self.close(other, one)):
+                if (one is None) != (other is None) or (one is not None and not self.close(other, one, least)):
                     raise cannot(
                         "changes its gradients, before it applies them, by something else than the gradients themselves",
                         "Let nothing but gradients and constants decide, not the size of the batch or its samples.",

@@ -86,8 +86,10 @@ class SplitStep:
             with listened(run):
                 return run.returned(run_slice())
         except Exception:
-            if run.error is not None:
-                raise run.error from None
+            if (
+                run.error is not None
+            ):  # made anew: AutoGraph has hung its own notes on it, and would write around it again
+                raise InputError(run.error.message, run.error.hint) from None
             raise
 
     def prepare(self, arguments: Arguments) -> Kinds:

@@ -1,11 +1,13 @@
 """How a user's training step adds its samples up, found out by trying it: once whole, and once in slices as it would run.
 
+It is tried with the weights that it has, and with others.
 Each gradient is a mean over the samples, a sum of them, or neither, in which case the step is refused. What reaches the
 optimizer, what is assigned and what is returned must come out of slices as they do of the whole. The data are a few rows: of
 the batch where there is one, and made-up ones, also with entries that are often left out of losses (0, -1, 255).
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -73,9 +75,25 @@ class Probe:
                 continue
             if new is not None:
                 found = new if found is None else found.both(new)
+        if found is not None:
+            found = self.compare_with_other_weights(found)
         if found is None:
             why = "its numbers were not finite" if failed is None else reason_of(failed) or one_line(failed)
             raise InputError(f"The training step could not be tried out on {ROWS} samples: {why}", ANY_SIZE)
+        return found
+
+    def compare_with_other_weights(self, found: Candidates) -> Candidates:
+        """Before anything is learned losses may be the same for all samples, and gradients zero: not with weights at random."""
+        with other_weights(self.known):
+            for make in self.data()[:2]:
+                try:
+                    new = self.compare(make())
+                except LegroomError:
+                    raise
+                except Exception:  # noqa: BLE001 - the user's own, with weights that may not suit it
+                    continue
+                if new is not None:
+                    return found.both(new)
         return found
 
     def data(self) -> list[Callable[[], list[Any]]]:
@@ -135,6 +153,26 @@ class Probe:
                     f"draws random numbers for {batch} samples, however many there are in a slice",
                     "Draw as many as the batch has: tf.random.normal((tf.shape(x)[0], ...)).",
                 )
+
+
+@contextmanager
+def other_weights(known: Known) -> Iterator[None]:
+    """Trained variables moved by about half their size, or, where they are all alike, to what layers begin with."""
+    import numpy as np
+
+    random = np.random.default_rng(0)
+    try:
+        for variable, value in known.before.values():
+            if value.dtype.kind == "f" and value.size:
+                spread = (
+                    float(np.std(value)) or 1.0 / max(value.size / value.shape[-1] if value.ndim else 1.0, 1.0) ** 0.5
+                )
+                noise = random.normal(0.0, 0.5 * spread, value.shape)
+                variable.assign((value + noise).astype(value.dtype))
+        yield
+    finally:
+        for variable, value in known.before.values():
+            variable.assign(value)
 
 
 def check(whole: Seen) -> None:

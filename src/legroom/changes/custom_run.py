@@ -20,7 +20,9 @@ from legroom.records.plan import Exactness
 
 AROUND_KERAS = re.compile(r"\A.*?\x1b\[1m(.*?)\x1b\[0m", re.DOTALL)
 OTHERWISE = "Plan with something other than micro-batches."
-Kind = Literal["mean", "sum", "samples", "last"]  # how the slices' values make the batch's
+Kind = Literal[
+    "mean", "sum", "samples", "last", "constant"
+]  # how the slices' values make the batch's; constant: as last
 
 
 @dataclass(frozen=True)
@@ -186,9 +188,9 @@ class Run:
         """What an early slice adds to the sums."""
         return Found((*self.gradients, *self.rows), tuple(self.sums))
 
-    def refuse(self, why: str, hint: str = OTHERWISE) -> None:
+    def refuse(self, why: str) -> None:
         """Kept too: AutoGraph wraps what it does not know."""
-        self.error = cannot(why, hint)
+        self.error = cannot(why)
         raise self.error
 
 
@@ -203,7 +205,11 @@ class Whole(Run):
 
     def apply(self, call: Call, optimizer: Any, gradients: Any, variables: Any) -> Any:
         if default_graph() is not self.graph:
-            self.refuse("updates weights inside a loop, a condition or a function of its own", "")
+            self.error = InputError(
+                "This training step updates weights inside a loop, a condition or a function of its own, where the update "
+                "cannot be held back."
+            )
+            raise self.error
         return super().apply(call, optimizer, gradients, variables)
 
     def scalar(self, call: Call, value: Any) -> Any:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from functools import cached_property, wraps
 from typing import Any
 
+from legroom.capture.frames import first_line
 from legroom.changes.custom_loop import SplitStep, as_function
 from legroom.changes.custom_run import Kinds
 from legroom.engines.out_of_memory import is_oom
@@ -25,7 +26,10 @@ from legroom.guard.transaction import NotSeparable, StepFailed, count_operations
 from legroom.guard.update import Gradients, Layout
 from legroom.records.run import Way
 
-COPIES = "With copies=True it is guarded all the same, with a copy of weights and slots on the host at each step."
+COPIES = (
+    "@legroom.train_step(guard=True, copies=True) guards it all the same, with a copy of weights and slots on the host at "
+    "each step."
+)
 PLAIN = (bool, int, float, str, type(None))
 Arguments = tuple[tuple[Any, ...], dict[str, Any]]
 
@@ -86,7 +90,7 @@ class FunctionGraphStep:
         if call is None:
             if self.way.micro_batches > 1:
                 self.written.sliced(self.way.micro_batches).prepare_for(args, kwargs)
-            with separable(self.way):
+            with separable(self.way), traceable(self.written, self.way):
                 call = self.calls[key] = Call(self.traced.get_concrete_function(*args, **kwargs))
             self.pinned.append(
                 (args, kwargs) if has_objects(args, kwargs) else None
@@ -192,6 +196,20 @@ def separable(way: Way) -> Iterator[None]:
         if way != Way():
             raise
         raise NotSeparable(error.message, COPIES) from None
+
+
+@contextmanager
+def traceable(written: Written, way: Way) -> Iterator[None]:
+    """A step that runs as it is must not fail because it is guarded; an error of its own it will raise once more by itself."""
+    try:
+        yield
+    except (InputError, StepFailed):
+        raise
+    except Exception as error:
+        if way != Way() or is_oom(error):
+            raise
+        why = f"The training step {written.name!r} could not be traced with its update held back: {first_line(error)}."
+        raise NotSeparable(why, COPIES) from None
 
 
 def not_separable(written: Written, why: str) -> NotSeparable:

@@ -73,9 +73,10 @@ def refusal(event: Event, reasons: tuple[str, ...]) -> tuple[str, str]:
     if needed and event.free_bytes is not None:
         needed += f" beside what it held already, of {format_bytes(event.free_bytes)} for the whole step"
     if needed and event.in_use_bytes is not None:
+        least = event.in_use_bytes + max(event.asked_bytes or 0, event.free_bytes or 0)
         needed += (
-            f", beside {format_bytes(event.in_use_bytes)} that stay between steps: it would need "
-            f"{format_bytes(event.in_use_bytes + (event.asked_bytes or 0))} or more"
+            f", beside {format_bytes(event.in_use_bytes)} that stay between steps: it needs more than "
+            f"{format_bytes(least)} in all"
         )
     what = "A batch" if event.where in ("evaluation", "prediction") else f"Step {event.step}"
     message = (

@@ -52,8 +52,6 @@ def watch(settings: Settings, *, on_cpu: bool) -> None:
 
     def keras_came(module: Any) -> None:
         fits.install()
-        if module.backend.backend() == "tensorflow":
-            functions.install_on_keras()
         if settings.ram_bytes is not None:
             from legroom.data.unmodified import install
 

@@ -1,7 +1,7 @@
 """What happens when a script under `legroom run` calls a training step of its own, a `tf.function`: it is planned and guarded.
 
-Private names used, tested with TensorFlow 2.21.0 and Keras 3.15.1: `tensorflow.python.eager.polymorphic_function.polymorphic_function.Function`
-(its `__call__`), `keras.src.optimizers.base_optimizer.BaseOptimizer` (its `apply`).
+Private names used, tested with TensorFlow 2.21.0: `tensorflow.python.eager.polymorphic_function.polymorphic_function.Function`
+(its `__call__`).
 """
 
 import os
@@ -19,7 +19,7 @@ from legroom.running.settings import Settings
 from legroom.running.speech import say
 
 EAGER = (
-    "this loop updates its weights outside of a tf.function, where its steps can be neither planned nor guarded: "
+    "gradients are taken outside of a tf.function, where training steps can be neither planned nor guarded: "
     "@legroom.train_step(guard=True) on a function of the batch does it."
 )
 
@@ -35,24 +35,20 @@ class Functions:
 
     def install(self) -> None:
         """Right after TensorFlow was imported."""
+        import tensorflow as tf
         from tensorflow.python.eager.polymorphic_function.polymorphic_function import Function
 
         Function.__call__ = self.watched(Function.__call__)
+        entered = tf.GradientTape.__enter__
 
-    def install_on_keras(self) -> None:
-        """Right after Keras was imported."""
-        from keras.src.optimizers.base_optimizer import BaseOptimizer
-
-        original = BaseOptimizer.apply
-
-        @wraps(original)
-        def apply(optimizer: Any, *args: Any, **kwargs: Any) -> Any:
+        @wraps(entered)
+        def enter(tape: Any) -> Any:
             if not self.said and not self.elsewhere() and at_top():
                 self.said = True
                 say(EAGER)
-            return original(optimizer, *args, **kwargs)
+            return entered(tape)
 
-        BaseOptimizer.apply = apply
+        tf.GradientTape.__enter__ = enter
 
     def elsewhere(self) -> bool:
         return self.fits.inside or os.getpid() != self.fits.process

@@ -52,6 +52,7 @@ class Checkpoint:
         self.resumed: State | None = None  # taken up, and its epoch not yet gone on with
         self.kept_at = time.monotonic()
         self.broken = False
+        self.kept: list[Any] | None = None
         self.stream: Any = None
         self.begun_at: Any = None  # where the stream stood when its batches were asked for,
         self.done_before = 0  # after so many of them
@@ -61,6 +62,7 @@ class Checkpoint:
         """The numbers of the epochs that are to be trained: all from `first` to `count`, or those that are left."""
         self.number = self.under_run.next_number() if self.under_run is not None else 0
         self.make_folder()
+        self.kept = None
         self.first = start = first
         state = self.last_state()
         if state is not None:
@@ -203,7 +205,13 @@ class Checkpoint:
         self.kept_at = time.monotonic()
 
     def variables(self) -> list[Any]:
-        """Everything that training changes, each once, in the same order in each process."""
+        """Everything that training changes, as it was when epochs() began: metrics that Keras makes later begin anew anyway."""
+        if self.kept is None:
+            self.kept = self.all_variables()
+        return self.kept
+
+    def all_variables(self) -> list[Any]:
+        """Each once, in the same order in each process."""
         import keras
 
         parts = list(flat(self.objects))
