@@ -17,9 +17,10 @@ LAYOUT = "legroom_layout"  # on a traced graph: what its caller has learnt while
 
 @dataclass
 class Call:
-    """One traced function."""
+    """One traced function. `shared_bytes` is what an update that follows assigns, too, once that is known."""
 
     concrete: Any
+    shared_bytes: int | None = None
 
     def __call__(self, leaves: list[Any]) -> Any:
         return self.concrete._call_flat(leaves, self.concrete.captured_inputs)

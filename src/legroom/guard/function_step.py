@@ -20,10 +20,10 @@ from legroom.errors import InputError
 from legroom.guard.calls import Call, note_layout
 from legroom.guard.copying import attempt
 from legroom.guard.function_update import JointUpdate, Kept
-from legroom.guard.snapshots import copy, hold, size_of
+from legroom.guard.snapshots import copy, hold
 from legroom.guard.traced import read_after
 from legroom.guard.transaction import NotSeparable, StepFailed, count_operations, run_update
-from legroom.guard.update import Gradients, Layout
+from legroom.guard.update import Gradients
 from legroom.records.run import Way
 
 COPIES = (
@@ -64,7 +64,6 @@ class FunctionGraphStep:
     update: JointUpdate
     calls: dict[Any, Call] = field(default_factory=dict)
     pinned: list[Any] = field(default_factory=list)
-    shared: dict[Layout, int] = field(default_factory=dict)
     assigned: list[Any] = field(default_factory=list)
     counted: int = 0  # graphs whose assignments these are
 
@@ -113,7 +112,7 @@ class FunctionGraphStep:
             if is_oom(error):
                 raise StepFailed("gradients", error) from None
             raise
-        run_update(self.update, Gradients(call.layout, tensors), before, self.held_weights(call))
+        run_update(self.update, Gradients(call.layout, tensors), before, self.update.shared_bytes(call))
         return outputs
 
     def all_written(self) -> list[Any]:
@@ -123,14 +122,6 @@ class FunctionGraphStep:
             found = [variable for call in self.calls.values() for variable in call.written]
             self.assigned = list({id(variable): variable for variable in found}.values())
         return self.assigned
-
-    def held_weights(self, call: Call) -> int:
-        """Bytes of what both passes assign: held from before the first one, it is copied by the second."""
-        if call.layout not in self.shared:
-            written = {id(variable) for variable in call.written}
-            both = [variable for variable in self.update.variables(call.layout) if id(variable) in written]
-            self.shared[call.layout] = size_of(both)
-        return self.shared[call.layout]
 
 
 @dataclass

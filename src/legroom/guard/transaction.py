@@ -17,11 +17,11 @@ from legroom.changes.microbatch_override import Held as HeldBack
 from legroom.changes.microbatch_override import holding
 from legroom.engines.out_of_memory import is_oom
 from legroom.errors import InputError, LegroomError
-from legroom.guard.calls import Call, Traced, as_tensors, note_layout
+from legroom.guard.calls import Traced, as_tensors, note_layout
 from legroom.guard.room import Room
-from legroom.guard.snapshots import Held, hold, size_of
+from legroom.guard.snapshots import Held, hold
 from legroom.guard.traced import read_after
-from legroom.guard.update import Gradients, Layout, Update, UpdateFailed, flat_gradients
+from legroom.guard.update import Gradients, Update, UpdateFailed, flat_gradients
 
 Phase = Literal["gradients", "update", "evaluation", "prediction"]
 
@@ -52,7 +52,6 @@ class GraphStep:
     model: Any
     room: Room
     update: Update
-    shared: dict[Layout, int] = field(default_factory=dict)
 
     @cached_property
     def gradients(self) -> Traced:
@@ -86,16 +85,8 @@ class GraphStep:
             if is_oom(error):
                 raise StepFailed("gradients", error) from None
             raise
-        run_update(self.update, Gradients(call.layout, tensors), before, self.held_weights(call))
+        run_update(self.update, Gradients(call.layout, tensors), before, self.update.shared_bytes(call))
         return logs
-
-    def held_weights(self, call: Call) -> int:
-        """Bytes of what both passes assign: held from before the first one, it is copied by the second."""
-        if call.layout not in self.shared:
-            written = {id(variable) for variable in call.written}
-            both = [variable for variable in self.update.variables(call.layout) if id(variable) in written]
-            self.shared[call.layout] = size_of(both)
-        return self.shared[call.layout]
 
 
 @dataclass

@@ -17,7 +17,7 @@ from legroom.engines.out_of_memory import is_oom
 from legroom.guard.calls import Call
 from legroom.guard.forgetting import forget
 from legroom.guard.room import Room
-from legroom.guard.snapshots import Copied, copy
+from legroom.guard.snapshots import Copied, copy, size_of
 
 Kind = Literal["dense", "sparse", "none"]
 
@@ -112,6 +112,13 @@ class Update:
         rate = getattr(self.model.optimizer, "_learning_rate", None)  # read by it, never changed
         slots = [variable for variable in self.model.optimizer.variables if variable is not rate]
         return [getattr(variable, "value", variable) for variable in (*weights, *slots)]
+
+    def shared_bytes(self, call: Call) -> int:
+        """Of what the gradient pass and the update both assign: held from before the first, it is copied by the second."""
+        if call.shared_bytes is None:
+            written = {id(variable) for variable in call.written}
+            call.shared_bytes = size_of([one for one in self.variables(call.layout) if id(one) in written])
+        return call.shared_bytes
 
     def __call__(self, gradients: Gradients, beside_bytes: int = 0) -> None:
         """Update, or raise UpdateFailed with everything as it was. `beside_bytes` is what it must copy as others hold it."""
