@@ -90,16 +90,26 @@ def run_random(count, seconds):
 
 
 def run_exhaustive(apart):
-    """Ranges of free memory, spread over the workers."""
+    """Ranges of free memory, spread over the workers: a tiny step in fine steps, and one whose tensors are larger in coarser ones."""
     cases = []
-    for mode in ("graph", "eager"):
-        for optimizer in ("adam", "sgd"):
-            case = {"exhaustive": True, "model": "tiny", "mode": mode, "optimizer": optimizer, "batch": 8, "steps": 1}
-            cases += [(mode, optimizer, {**case, "apart": apart * 4, "least": 256 + part * apart}) for part in range(4)]
+    for model, limit, step in (("tiny", 16, apart), ("dense", 64, 16 * apart)):
+        for mode in ("graph", "eager", "loop"):
+            for optimizer in ("adam", "sgd"):
+                case = {
+                    "exhaustive": True,
+                    "model": model,
+                    "mode": mode,
+                    "optimizer": optimizer,
+                    "batch": 8,
+                    "steps": 1,
+                }
+                ranges = [{**case, "apart": step * 4, "least": 256 + part * step} for part in range(4)]
+                cases += [(model, limit, mode, optimizer, one) for one in ranges]
 
     def one(case):
-        found = ask([case[2]], limit_mb=16)
-        return {"mode": case[0], "optimizer": case[1], "found": found[0] if found else None}
+        model, limit, mode, optimizer, wanted = case
+        found = ask([wanted], limit_mb=limit)
+        return {"model": model, "mode": mode, "optimizer": optimizer, "found": found[0] if found else None}
 
     with ThreadPoolExecutor(settings["workers"]) as pool:
         return list(pool.map(one, cases))
@@ -190,10 +200,10 @@ def run_cost():
 
     rows = []
     for name, (width, batch, rounds, steps, limited) in {
-        "tiny": (8, 8, 40, 100, 0),
-        "tiny, limited allocator": (8, 8, 40, 100, 1),
-        "50 ms": (1024, 640, 20, 10, 0),
-        "50 ms, limited allocator": (1024, 640, 20, 10, 1),
+        "tiny": (8, 8, 80, 100, 0),
+        "tiny, limited allocator": (8, 8, 80, 100, 1),
+        "50 ms": (1024, 1280, 40, 10, 0),
+        "50 ms, limited allocator": (1024, 1280, 40, 10, 1),
     }.items():
         environment = guard_worker.environment(2000)
         if not limited:
@@ -240,18 +250,17 @@ def random_table(found):
 
 def exhaustive_table(found):
     lines = [
-        "| runs | optimizer | amounts tried | failed: gradients, update | different ops failed | wrong |",
-        "|---|---|---|---|---|---|",
+        "| model | runs | optimizer | amounts tried | failed: gradients, update | different ops failed | wrong | processes that TensorFlow ended |",
+        "|---|---|---|---|---|---|---|---|",
     ]
-    for mode in ("graph", "eager"):
-        for optimizer in ("adam", "sgd"):
-            rows = [
-                row["found"] for row in found if (row["mode"], row["optimizer"]) == (mode, optimizer) and row["found"]
-            ]
-            phases = [sum(row["phases"].get(name, 0) for row in rows) for name in ("gradients", "update")]
-            ops = {op for row in rows for op in row["ops"]}
-            tried, wrong = sum(row["tried"] for row in rows), sum(len(row["wrong"]) for row in rows)
-            lines.append(f"| {mode} | {optimizer} | {tried} | {phases[0]}, {phases[1]} | {len(ops)} | {wrong} |")
+    for key in dict.fromkeys((row["model"], row["mode"], row["optimizer"]) for row in found):
+        mine = [row["found"] for row in found if (row["model"], row["mode"], row["optimizer"]) == key]
+        rows = [row for row in mine if row]
+        phases = [sum(row["phases"].get(name, 0) for row in rows) for name in ("gradients", "update")]
+        ops = {op for row in rows for op in row["ops"]}
+        tried, wrong = sum(row["tried"] for row in rows), sum(len(row["wrong"]) for row in rows)
+        cells = (*key, tried, f"{phases[0]}, {phases[1]}", len(ops), wrong, f"{len(mine) - len(rows)} of {len(mine)}")
+        lines.append("| " + " | ".join(map(str, cells)) + " |")
     return lines
 
 

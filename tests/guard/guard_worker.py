@@ -217,15 +217,10 @@ def train(model, case, callbacks, guard=None):
     return fit(model, case, [callback, *callbacks])
 
 
-def loop(model, case, callbacks, guard):
-    """A loop of one's own, whose step is `@tf.function`, compiled, or plain."""
-    import keras
+def own_step(model):
+    """A training step of one's own, with two metrics that hang on the model."""
     import tensorflow as tf
 
-    import legroom
-
-    model.seen = keras.metrics.Mean("seen")
-    model.missed = keras.metrics.MeanAbsoluteError("missed")
     optimizer = model.optimizer
 
     def step(x, y):
@@ -239,6 +234,19 @@ def loop(model, case, callbacks, guard):
         model.missed.update_state(y, predicted)
         return loss
 
+    return step
+
+
+def loop(model, case, callbacks, guard):
+    """A loop of one's own, whose step is `@tf.function`, compiled, or plain."""
+    import keras
+    import tensorflow as tf
+
+    import legroom
+
+    model.seen = keras.metrics.Mean("seen")
+    model.missed = keras.metrics.MeanAbsoluteError("missed")
+    step = own_step(model)
     if case["mode"] != "loop eager":
         step = tf.function(step, jit_compile=case["mode"] == "loop xla")
     if guard is not None:
@@ -324,6 +332,30 @@ def run_case(case, kept, ballast):
     }
 
 
+def whole_or_none(case, model, room):
+    """One attempt of a guarded step, with no second one."""
+    import keras
+    import tensorflow as tf
+
+    from legroom.guard.function_step import FunctionGraphStep, Written
+    from legroom.guard.function_update import JointUpdate
+    from legroom.guard.training import EagerStep, GraphStep
+    from legroom.guard.update import Update
+    from legroom.records.run import Way
+
+    if case.get("mode") != "loop":
+        return (EagerStep if case.get("mode") == "eager" else GraphStep)(model, room, Update(model, room))
+    model.seen, model.missed = keras.metrics.Mean("seen"), keras.metrics.MeanAbsoluteError("missed")
+    function = tf.function(own_step(model))
+    runner = FunctionGraphStep(Written(function.python_function, function), Way(), JointUpdate(None, room))
+
+    def step(data):
+        return runner((data, {}))
+
+    step.update = runner.update
+    return step
+
+
 def run_exhaustive(case, ballast):
     """Each amount of memory that a step could find, 256 bytes apart or more: it is done as a whole, or not at all."""
     import tensorflow as tf
@@ -331,12 +363,10 @@ def run_exhaustive(case, ballast):
     from legroom.engines.out_of_memory import oom_of
     from legroom.guard.forgetting import forget
     from legroom.guard.room import Room
-    from legroom.guard.training import EagerStep, GraphStep
     from legroom.guard.transaction import StepFailed
-    from legroom.guard.update import Update
 
     model, room = make_model(case), Room()
-    step = (EagerStep if case.get("mode") == "eager" else GraphStep)(model, room, Update(model, room))
+    step = whole_or_none(case, model, room)
     x, y = make_data(case)
     data = (tf.constant(x), tf.constant(y))
     step(data)
