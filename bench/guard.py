@@ -92,7 +92,7 @@ def run_random(count, seconds):
 def run_exhaustive(apart):
     """Ranges of free memory, spread over the workers: a tiny step in fine steps, and one whose tensors are larger in coarser ones."""
     cases = []
-    for model, limit, step in (("tiny", 16, apart), ("dense", 64, 16 * apart)):
+    for model, limit, step in (("tiny", 16, apart), ("dense", 64, 32 * apart)):
         for mode in ("graph", "eager", "loop"):
             for optimizer in ("adam", "sgd"):
                 case = {
