@@ -164,6 +164,37 @@ def test_a_loop_outside_of_functions_is_said_to_be_unguarded(tmp_path):
     assert done.stderr.count("outside of a tf.function") == 1
 
 
+FOLDS = """
+import gc, weakref
+
+def fold(decorate):
+    model = keras.Sequential([keras.Input((8,)), keras.layers.Dense(1)])
+    sgd = keras.optimizers.SGD(0.1)
+    def step(x, y):
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_mean((model(x) - y) ** 2)
+        sgd.apply_gradients(zip(tape.gradient(loss, model.trainable_variables), model.trainable_variables))
+        return loss
+    step = decorate(step)
+    for _ in range(2):
+        step(x[:8], y[:8])
+    return weakref.ref(model)
+
+found = []
+for decorate in (tf.function, lambda step: legroom.train_step(tf.function(step), guard=True), legroom.train_step(guard=True)):
+    found.append(fold(decorate))
+    keras.utils.clear_session()
+    gc.collect()
+print("TOLD " + json.dumps({"gone": [ref() is None for ref in found]}))
+"""
+
+
+def test_models_that_were_trained_go_away_and_a_guarded_step_is_not_guarded_twice(tmp_path):
+    done, found = python(tmp_path, FOLDS)
+    assert found == {"gone": [True, True, True]}, done.stderr
+    assert "legroom:" not in done.stderr
+
+
 @pytest.mark.parametrize(
     ("make", "message"),
     [

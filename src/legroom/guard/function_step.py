@@ -30,6 +30,7 @@ COPIES = (
     "@legroom.train_step(guard=True, copies=True) guards it all the same, with a copy of weights and slots on the host at "
     "each step."
 )
+OWN = "legroom_own"
 PLAIN = (bool, int, float, str, type(None))
 Arguments = tuple[tuple[Any, ...], dict[str, Any]]
 
@@ -81,7 +82,7 @@ class FunctionGraphStep:
             note_layout(layout)
             return outputs, tensors
 
-        return self.written.graph._clone(tf.autograph.experimental.do_not_convert(like(self.written, gradients)))
+        return owned(self.written.graph._clone(tf.autograph.experimental.do_not_convert(like(self.written, gradients))))
 
     def prepare(self, args: Any, kwargs: Any) -> Call:
         key = key_of(args, kwargs)
@@ -165,7 +166,7 @@ class FunctionCopyStep:
 
     @cached_property
     def whole(self) -> Any:
-        return self.written.graph._clone(as_function(self.written.sliced(self.way.micro_batches)))
+        return owned(self.written.graph._clone(as_function(self.written.sliced(self.way.micro_batches))))
 
     def __call__(self, data: Arguments) -> Any:
         args, kwargs = with_tensors(data)
@@ -207,6 +208,12 @@ def not_separable(written: Written, why: str) -> NotSeparable:
     return NotSeparable(
         f"The training step {written.name!r} {why}, so that it cannot be computed first and applied afterwards.", COPIES
     )
+
+
+def owned(function: Any) -> Any:
+    """A `tf.function` of the guard's own, which is not guarded once more."""
+    setattr(function, OWN, True)
+    return function
 
 
 def like(written: Written, function: Callable[..., Any]) -> Callable[..., Any]:

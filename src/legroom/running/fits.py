@@ -6,7 +6,7 @@ Private names used, tested with Keras 3.15.1: `keras.src.trainers.trainer.Traine
 import inspect
 import os
 from collections.abc import Callable
-from contextlib import ExitStack, nullcontext, suppress
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import wraps
 from typing import Any
@@ -14,6 +14,7 @@ from typing import Any
 from legroom.capture.keras_fit import framework_of_keras
 from legroom.changes.drawn import nothing_drawn
 from legroom.errors import DoesNotFit, LegroomError, MissingError
+from legroom.front.applying import apply
 from legroom.front.fitting import captured_fit, look_at
 from legroom.guard.calls import batch_of
 from legroom.records.plan import Plan
@@ -36,7 +37,6 @@ class Fits:
     count: int = 0
     inside: bool = False
     plans: dict[str, Plan] = field(default_factory=dict)  # by what they were made for
-    kept_plans: ExitStack = field(default_factory=ExitStack)
 
     def install(self) -> None:
         """Right after Keras was imported."""
@@ -86,6 +86,7 @@ class Fits:
 
     def fit(self, model: Any, method: Callable[..., Any], arguments: dict[str, Any]) -> Any:
         from legroom.running.keeper import Keeper
+        from legroom.running.planning import with_plan
 
         number, self.count = self.count, self.count + 1
         given = listed(arguments)
@@ -100,7 +101,7 @@ class Fits:
             return method(model, **{**arguments, "epochs": 0, "callbacks": [guard, keeper], "verbose": 0})
         guard.start = self.settings.way
         ours = [guard, *keeper.others, keeper]
-        with self.planned(model, arguments, number):
+        with with_plan(model, self.planned(model, arguments, number)):
             return method(model, **{**arguments, "callbacks": ours})
 
     def train_on_batch(self, model: Any, method: Callable[..., Any], arguments: dict[str, Any]) -> Any:
@@ -110,8 +111,10 @@ class Fits:
         if ON_BATCH not in model.__dict__:
             size = batch_of(arguments.get("x"))
             given = {name: value for name, value in arguments.items() if name in ("x", "y", "sample_weight")}
-            with suppress(LegroomError):
-                self.plan_for_good(model, {**given, "batch_size": size})
+            plan = self.planned(model, {**given, "batch_size": size}, self.count)
+            self.count += 1
+            if plan is not None and plan.actions:
+                apply(plan, model)  # until the script ends
             model.__dict__[ON_BATCH] = self.guard({})
         guard = model.__dict__[ON_BATCH]
         training = guard.installed.get("train")
@@ -122,26 +125,19 @@ class Fits:
             guard.on_train_begin()
         return method(model, **arguments)
 
-    def plan_for_good(self, model: Any, arguments: dict[str, Any]) -> None:
-        """The model with its plan, until the script ends."""
-        self.kept_plans.enter_context(self.planned(model, arguments, self.count))
-        self.count += 1
-
-    def planned(self, model: Any, arguments: dict[str, Any], number: int) -> Any:
-        """The model with its plan, for as long as it trains."""
-        from legroom.running.planning import find_plan, with_plan
+    def planned(self, model: Any, arguments: dict[str, Any], number: int) -> Plan | None:
+        """What is to be done to the model."""
+        from legroom.running.planning import find_plan
 
         if not self.settings.plan:
-            return nullcontext()
+            return None
         try:
-            plan = find_plan(model, arguments, self.settings, number, self.plans)
+            return find_plan(model, arguments, self.settings, number, self.plans)
         except DoesNotFit as refused:
             say(f"{refused.message} It is guarded all the same.")
         except LegroomError as error:
             say(f"no plan was made ({error.message}). The training is guarded all the same.")
-        else:
-            return with_plan(model, plan)
-        return nullcontext()
+        return None
 
 
 def build(model: Any, arguments: dict[str, Any]) -> None:

@@ -6,18 +6,20 @@ Private names used, tested with TensorFlow 2.21.0: `tensorflow.python.eager.poly
 
 import os
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import wraps
 from typing import Any
-from weakref import WeakKeyDictionary
 
+from legroom.capture.own_work import own_work
 from legroom.errors import DoesNotFit, LegroomError
+from legroom.guard.function_step import OWN
 from legroom.guard.retry import ALLOWED
 from legroom.records.plan import Plan
 from legroom.running.fits import Fits
 from legroom.running.settings import Settings
 from legroom.running.speech import say
 
+GUARDED = "_legroom_guarded"  # on a function: its guarded step, or False
 EAGER = (
     "gradients are taken outside of a tf.function, where training steps can be neither planned nor guarded: "
     "@legroom.train_step(guard=True) on a function of the batch does it."
@@ -30,7 +32,6 @@ class Functions:
 
     settings: Settings
     fits: Fits  # what is called from inside `fit` is Keras' own
-    known: Any = field(default_factory=WeakKeyDictionary)
     said: bool = False
 
     def install(self) -> None:
@@ -51,18 +52,19 @@ class Functions:
         tf.GradientTape.__enter__ = enter
 
     def elsewhere(self) -> bool:
-        return self.fits.inside or os.getpid() != self.fits.process
+        return self.fits.inside or own_work.on or os.getpid() != self.fits.process
 
     def watched(self, original: Callable[..., Any]) -> Callable[..., Any]:
         @wraps(original)
         def call(function: Any, *args: Any, **kwargs: Any) -> Any:
-            found = self.known.get(function)
-            if found is False or self.elsewhere() or not at_top():
+            found = vars(function).get(GUARDED)
+            if found is False or hasattr(function, OWN) or self.elsewhere() or not at_top():
                 return original(function, *args, **kwargs)
             self.fits.inside = True
             try:
                 if found is None:
-                    found = self.known[function] = self.decide(function, original, args, kwargs)
+                    found = self.decide(function, original, args, kwargs)
+                    vars(function)[GUARDED] = found  # there, so that it goes when the function does
                 return original(function, *args, **kwargs) if found is False else found(*args, **kwargs)
             finally:
                 self.fits.inside = False
@@ -71,12 +73,13 @@ class Functions:
 
     def decide(self, function: Any, original: Callable[..., Any], args: Any, kwargs: Any) -> Any:
         """The guarded step; False where this function is none."""
+        from legroom.changes.custom_loop import MARK
         from legroom.changes.custom_models import trains
         from legroom.guard.attempts import Options
         from legroom.guard.functions import guard_function
         from legroom.guard.journal import Journal
 
-        if not trains(function):
+        if not trains(function) or hasattr(function.python_function, MARK):  # cut by the script itself
             return False
         count = self.planned(function, args, kwargs)
         options = Options(tuple(name for name in self.settings.allow if name == ALLOWED))
