@@ -334,7 +334,7 @@ from legroom.changes.remat import rematerialise, segments_of
 def peak(mode, rematerialised):
     x = inputs = keras.Input((32, 32, 16))
     for k in range(12):
-        x = layers.ReLU()(layers.BatchNormalization()(layers.Conv2D(16, 1)(x)))
+        x = layers.ReLU()(layers.BatchNormalization()(layers.Dense(16)(x)))  # no workspaces, as a convolution would have
         x = layers.Dropout(0.4)(x)
     model = keras.Model(inputs, layers.Dense(4)(layers.GlobalAveragePooling2D()(x)))
     model.compile("sgd", "mse", jit_compile=mode == "xla", run_eagerly=mode == "eager")
@@ -354,13 +354,12 @@ print("FOUND " + json.dumps([peak(sys.argv[1], rematerialised) for rematerialise
 @pytest.mark.parametrize(
     ("mode", "share"),
     [
-        ("graph", 0.65),
+        ("graph", 0.5),
         pytest.param("eager", 0.45, marks=pytest.mark.slow),
         pytest.param("xla", 0.4, marks=pytest.mark.slow),
     ],
 )
 def test_memory_is_saved_under_the_real_allocator(mode: str, share: float) -> None:
-    """In graphs 0.46 to 0.58 of the plain peak were seen: two threads do not always run in the same order."""
     env = os.environ | {
         "TF_ENABLE_ONEDNN_OPTS": "0",
         "TF_CPU_ALLOCATOR_USE_BFC": "1",

@@ -80,7 +80,7 @@ def checkpoint(block: Block, pure: Any, arguments: Arguments, trainable: list[bo
     def recomputed(*tensors: Any) -> Any:
         before = None if eager else operation_count()
         with record.stop_recording():
-            ran = run(tensors)
+            ran = run([*tensors[: cut[1]], *not_before(tensors[: cut[0]], tensors[cut[1] :])])
         if before is not None:
             refuse_side_effects(block, tf.compat.v1.get_default_graph(), before)
         kept.append(ran)
@@ -105,6 +105,7 @@ def checkpoint(block: Block, pure: Any, arguments: Arguments, trainable: list[bo
                     place >= cut[1]
                 )  # a table that is looked up has sparse gradients, and optimizers tell them apart
                 gradients[place] = grad if grad is None or weight else tf.convert_to_tensor(grad)
+            gradients[: cut[0]] = last(gradients[: cut[0]], [*gradients[cut[1] :], *found[len(wanted) :]])
             if not variables:
                 return gradients
             return gradients, found[len(wanted) :]
@@ -148,6 +149,30 @@ def after(upstream: Iterable[Any], tensors: Sequence[Any]) -> list[Any]:
         return barrier(arrived, tensors)
     with tf.control_dependencies(arrived):
         return [tf.identity(tensor) for tensor in tensors]
+
+
+def not_before(inputs: Sequence[Any], values: Sequence[Any]) -> list[Any]:
+    """The block's state, its seeds only when the inputs are there: or a free thread draws every block's random numbers at the start."""
+    import tensorflow as tf
+
+    if tf.executing_eagerly() or in_xla():
+        return list(values)
+    with tf.control_dependencies(inputs):
+        return [tf.identity(value) if value.dtype.is_integer else value for value in values]
+
+
+def last(inputs: list[Any], weights: Iterable[Any]) -> list[Any]:
+    """The gradients of a block's inputs, handed on when its weights have theirs.
+
+    Otherwise the block before runs again while this one's activations still wait for a thread that makes gradients of weights of them.
+    """
+    import tensorflow as tf
+
+    if tf.executing_eagerly() or in_xla():
+        return inputs
+    made = [grad.values if isinstance(grad, tf.IndexedSlices) else grad for grad in weights if grad is not None]
+    with tf.control_dependencies(made):
+        return [None if grad is None else tf.identity(grad) for grad in inputs]
 
 
 def in_xla() -> bool:
