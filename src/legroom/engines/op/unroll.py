@@ -40,6 +40,7 @@ class Unroller:
         self.variable_names: dict[str, int] = {}
         self.evaluator = Evaluator()
         self.sketches: dict[Any, Sketch] = {}
+        self.shapes: dict[Any, Array] = {}
         self.bodies: dict[tuple[int, str], Sketch] = {}
         self.library_graph: Any = None
         self.constant_ids: dict[int, int] = {}
@@ -151,7 +152,7 @@ class Unroller:
 
     def plain(self, template: Template, inputs: list[int], after: tuple[int, ...]) -> list[int]:
         """An ordinary op: it runs, and its outputs are new tensors."""
-        arrays = tuple(array or self.infer(template, k, inputs) for k, array in enumerate(self.sized(template, inputs)))
+        arrays = tuple(array or self.inferred(template, k, inputs) for k, array in enumerate(self.sized(template, inputs)))
         outputs = [self.add_tensor(array) for array in arrays]
         self.note_values(template, inputs, outputs)
         if template.kind == "Identity" and inputs[0] in self.handles:
@@ -186,6 +187,14 @@ class Unroller:
             found = self.evaluator.evaluate(template.operation, [self.values[i] for i in inputs])
         if found is not None:
             self.values.update(zip(outputs, found, strict=False))
+
+    def inferred(self, template: Template, position: int, inputs: list[int]) -> Array:
+        """The same for each turn of a loop that it is the same for: TensorFlow needs a millisecond to tell."""
+        given = tuple(self.values[i].tobytes() if i in self.values else self.tensors[i] for i in inputs)
+        key = (id(template), position, given)
+        if key not in self.shapes:
+            self.shapes[key] = self.infer(template, position, inputs)
+        return self.shapes[key]
 
     def infer(self, template: Template, position: int, inputs: list[int]) -> Array:
         """The array of an output whose shape the graph alone does not tell: from the values that are known by now."""
