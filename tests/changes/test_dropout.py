@@ -64,6 +64,21 @@ def test_weights_statistics_and_seeds_come_out_the_same_on_jax():
     assert "SAME" in run(TRAINED.replace("MODES", "[{}]"), KERAS_BACKEND="jax")
 
 
+def test_a_class_derived_from_dropout_is_left_alone():
+    code = """
+        import keras
+        from legroom.changes.dropout import dropouts_of
+
+        class Dropout(keras.layers.Dropout):
+            def call(self, inputs, training=False):
+                return super().call(inputs, training=True)
+
+        model = keras.Sequential([keras.Input((4,)), Dropout(0.5), keras.layers.Dropout(0.5, name="kept")])
+        print("FOUND", [layer.name for layer in dropouts_of(model)])
+    """
+    assert "FOUND ['kept']" in run(code, KERAS_BACKEND="tensorflow")
+
+
 def test_the_masks_are_not_in_memory():
     layers = 48
     code = """

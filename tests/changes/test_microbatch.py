@@ -217,6 +217,12 @@ def scalar_sum(y_true: Any, y_pred: Any) -> Any:
     return ops.sum(ops.square(y_true - y_pred))
 
 
+def huber() -> Any:
+    import keras
+
+    return keras.losses.Huber()
+
+
 def losses(name: str, **arguments: Any) -> Callable[[], dict[str, Any]]:
     def made() -> dict[str, Any]:
         import keras
@@ -271,6 +277,7 @@ CASES = {
     "own mean": Case(dense(), xy(), lambda: {"loss": scalar_mean}),
     "own mean, weighted": Case(dense(), lambda: (*xy()(), weights(N)), lambda: {"loss": scalar_mean}),
     "own metric": Case(dense(), xy(), lambda: {"loss": "mse", "metrics": [scalar_mean, per_sample]}),
+    "loss as metric": Case(dense(), xy(), lambda: {"loss": "mse", "metrics": [huber()]}),
     "own sum": Case(dense(), xy(), lambda: {"loss": scalar_sum}),
     "scaled loss": Case(dense(kernel_regularizer="l2"), xy(), scaled),
     "clipped": Case(sequence(per_step=False), lambda: (tokens(), random(N, 3)), clipped),

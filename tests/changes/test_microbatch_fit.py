@@ -289,7 +289,7 @@ def test_added_losses_that_are_of_the_whole_batch_are_refused_by_layer() -> None
         model.train_on_batch(np.ones((4, 8)), np.ones((4, 3)))
 
 
-def step_of(reduce: str, optimizers: int = 1) -> Any:
+def step_of(reduce: str) -> Any:
     """A model whose own train step takes the mean, the sum or the largest of its losses."""
     import keras
     import tensorflow as tf
@@ -299,9 +299,7 @@ def step_of(reduce: str, optimizers: int = 1) -> Any:
             x, y = data[:2]
             with tf.GradientTape() as tape:
                 loss = getattr(tf, reduce)(tf.reduce_sum(tf.square(self(x, training=True) - y), -1))
-            gradients = tape.gradient(loss, self.trainable_variables)
-            for _ in range(optimizers):
-                self.optimizer.apply(gradients, self.trainable_variables)
+            self.optimizer.apply(tape.gradient(loss, self.trainable_variables), self.trainable_variables)
             return {"loss": loss}
 
     inputs = keras.Input((8,))
@@ -330,15 +328,12 @@ def test_a_train_step_of_ones_own_may_take_the_mean_or_the_sum(reduce: str) -> N
         np.testing.assert_allclose(part, whole, rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize(
-    ("reduce", "updates", "why"), [("reduce_max", 1, "neither a mean"), ("reduce_mean", 2, "2 times")]
-)
-def test_train_steps_that_cannot_be_cut_are_refused(reduce: str, updates: int, why: str) -> None:
+def test_train_steps_that_cannot_be_cut_are_refused() -> None:
     from legroom.changes.microbatch import split
 
-    model = step_of(reduce, updates)
+    model = step_of("reduce_max")
     split(model, 2)
-    with pytest.raises(InputError, match=why):
+    with pytest.raises(InputError, match="neither a mean"):
         model.train_on_batch(np.ones((4, 8), "float32"), np.ones((4, 3), "float32"))
 
 

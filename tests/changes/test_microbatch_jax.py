@@ -45,6 +45,7 @@ REST = (
         "own mean, weighted",
         "own sum",
         "own metric",
+        "loss as metric",
     ),
     *("scaled loss", "clipped", "own compute_loss", "subclassed"),
 )

@@ -154,6 +154,49 @@ def test_random_numbers_that_keras_does_not_hold_are_refused(run_eagerly: bool) 
         model.train_on_batch(X, Y)
 
 
+class Leaving(keras.layers.Layer):  # type: ignore[misc]
+    """Keeps a tensor of its call for others."""
+
+    def call(self, x: Any) -> Any:
+        self.energy = keras.ops.mean(keras.ops.square(x))
+        return 2.0 * x
+
+
+@pytest.mark.parametrize("run_eagerly", [False, True])
+def test_a_layer_that_keeps_a_tensor_for_others_is_refused(run_eagerly: bool) -> None:
+    model = keras.Sequential([keras.Input((6,)), Leaving(name="leaving"), layers.Dense(2)])
+    model.compile("sgd", "mse", jit_compile=False, run_eagerly=run_eagerly)
+    rematerialise(model, [["leaving"]])
+    with pytest.raises(InputError, match=r"leaving\.energy"):
+        model.train_on_batch(X, Y)
+
+
+class Running(keras.layers.Layer):  # type: ignore[misc]
+    """Reads what it has just assigned, through which no gradient flows."""
+
+    def build(self, shape: Any) -> None:
+        self.mean = self.add_weight(shape=shape[-1:], initializer="zeros", trainable=False)
+
+    def call(self, x: Any, training: bool = False) -> Any:
+        if training:
+            self.mean.assign(0.5 * self.mean + 0.5 * keras.ops.mean(x, axis=0))
+        return x - self.mean
+
+
+@pytest.mark.parametrize("run_eagerly", [False, True])
+def test_state_that_is_assigned_and_read_has_no_gradient(run_eagerly: bool) -> None:
+    found = []
+    for blocks in ([], [["running"]]):
+        keras.utils.set_random_seed(3)
+        model = keras.Sequential([keras.Input((6,)), layers.Dense(4, "tanh"), Running(name="running"), layers.Dense(2)])
+        model.compile(keras.optimizers.SGD(1.0), "mse", jit_compile=False, run_eagerly=run_eagerly)
+        if blocks:
+            rematerialise(model, blocks)
+        model.train_on_batch(X, Y)
+        found.append(values(model))
+    assert same(*found)
+
+
 class Unseeded(keras.layers.Layer):  # type: ignore[misc]
     """Uses Keras' global seeds and a raw variable of TensorFlow's."""
 

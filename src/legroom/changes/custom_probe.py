@@ -3,7 +3,7 @@
 It is tried with the weights that it has, and with others.
 Each gradient is a mean over the samples, a sum of them, or neither, in which case the step is refused. What reaches the
 optimizer, what is assigned and what is returned must come out of slices as they do of the whole. The data are a few rows: of
-the batch where there is one, and made-up ones, also with entries that are often left out of losses (0, -1, 255).
+the batch where there is one, and made-up ones, also with entries that are often left out of losses (0, -1, 255, -100, NaN).
 """
 
 from collections.abc import Callable, Iterator
@@ -16,15 +16,15 @@ from legroom.capture.frames import reason_of
 from legroom.capture.quiet import unheard
 from legroom.changes.custom_arguments import Arguments, concrete, front_of
 from legroom.changes.custom_hooks import listened
-from legroom.changes.custom_kinds import SHARES, Candidates, Judge, choose
+from legroom.changes.custom_kinds import MASKED, SHARES, Candidates, Judge, choose
 from legroom.changes.custom_run import Kind, Kinds, cannot, share
 from legroom.changes.custom_trial import Known, Seen, Trial
 from legroom.changes.microbatch_loop import Found, add_gradients
-from legroom.changes.microbatch_probe import CUTS, ROWS, TOLERANCE, eagerly, random_like, rows_of
+from legroom.changes.microbatch_probe import CUTS, IGNORED, ROWS, TOLERANCE, eagerly, random_like, rows_of, with_mark
 from legroom.errors import InputError, LegroomError
 
 LOOSE = 5e-2  # in 16 bits
-STYLES = ("signed", "binary", "ignored")
+STYLES = ("signed", "binary", *IGNORED)
 ANY_SIZE = "It must take batches of any size: let sizes come from the batch, as tf.shape(x)[0]."
 
 
@@ -133,8 +133,12 @@ class Probe:
         trials = [self.try_rows(arrays, *cut) for cut in CUTS]
         parts = [trial.seen for trial in trials]
         self.check_draws(whole, parts[0])
-        if not all(seen.finite() for seen in (whole, *parts)):
+        if not whole.finite():
             return None
+        if not all(seen.finite() for seen in parts):
+            if self.known.half:
+                return None  # a slice's mean has larger gradients than the batch's
+            raise cannot("has no finite gradients for a slice, where it has for the whole batch", MASKED)
         if any(seen.outline() != whole.outline() for seen in parts):
             raise cannot("takes other gradients of a slice than of the whole batch")
         judge = Judge(LOOSE if self.known.half else TOLERANCE)
@@ -202,19 +206,14 @@ def summed(kinds: list[list[set[Kind]]], trials: list[Trial]) -> Found:
     return Found(tuple(total))
 
 
-def made_up(batch: list[Any], style: str) -> list[Any]:
-    """A few rows like these; `ignored` has entries that losses often leave out, more of them in some rows than in others."""
-    import numpy as np
-
-    if style != "ignored":
+def made_up(batch: list[Any], style: str | float) -> list[Any]:
+    """A few rows like these; with a number, that is in place of some entries, more of them in some rows than in others."""
+    if isinstance(style, str):
         return list(random_like(batch, style))
     filled, chosen = random_like(batch, "unit"), random_like(batch, "binary", seed=1)
-
-    def mixed(values: Any, marks: Any) -> Any:
-        out = np.asarray(255 if values.dtype.kind == "u" else -1).astype(values.dtype)
-        return values if values.dtype.kind == "b" else np.where(marks.astype(bool), values, out)
-
-    return [mixed(values, marks) for values, marks in zip(filled, chosen, strict=True)]
+    inputs = 1 if style != style else 0  # noqa: PLR0124 - NaN: no model takes it for an input, which mostly comes first
+    marked = zip(filled[inputs:], chosen[inputs:], strict=True)
+    return [*filled[:inputs], *(with_mark(values, marks, style) for values, marks in marked)]
 
 
 def restore(known: Known) -> str | None:

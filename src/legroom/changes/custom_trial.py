@@ -12,7 +12,7 @@ from typing import Any
 from legroom.changes.custom_digest import digest_of
 from legroom.changes.custom_hooks import Call
 from legroom.changes.custom_run import Kinds, Run, cannot, default_graph, of_variables, state_owner
-from legroom.changes.microbatch import statistics_reason
+from legroom.changes.microbatch_samples import statistics_reason
 
 NOTHING = Kinds((), (), ())
 HALF = ("float16", "bfloat16")

@@ -16,8 +16,11 @@ KINDS = ("Dropout", "SpatialDropout1D", "SpatialDropout2D", "SpatialDropout3D")
 
 
 def dropouts_of(model: Any) -> list[Any]:
-    """The layers of a model, nested ones too, whose mask need not be stored."""
-    return [layer for layer in model._flatten_layers() if type(layer).__name__ in KINDS and 0 < layer.rate < 1]
+    """The layers of a model, nested ones too, whose mask need not be stored: Keras' own, not what was derived from them."""
+    import keras
+
+    kinds = [getattr(keras.layers, name) for name in KINDS]
+    return [layer for layer in model._flatten_layers() if type(layer) in kinds and 0 < layer.rate < 1]
 
 
 def forget_masks(model: Any) -> Callable[[], None]:

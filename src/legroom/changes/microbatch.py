@@ -1,7 +1,7 @@
 """One training step cut into micro-batches inside itself: gradients are summed, and the optimizer updates once.
 
 Callbacks, schedules, `iterations`, logs and metrics see one step, and the gradients are the whole batch's. The arithmetic of
-losses is in `reductions`, the loop in `microbatch_loop` (TensorFlow) and `microbatch_jax`; `microbatch_override` runs a
+losses is in `reductions`, the loop in `microbatch_loop` (TensorFlow) and `microbatch_jax`; `custom_loop` runs a
 `train_step` that the user wrote.
 
 Private names used, tested with Keras 3.15.1: `NEEDED`, `Layer._seed_generators`, `CompileLoss._user_loss`, and those that the
@@ -13,6 +13,7 @@ from typing import Any, Literal
 
 from legroom.capture.keras_fit import framework_of_keras
 from legroom.changes.microbatch_probe import compiled_losses
+from legroom.changes.microbatch_samples import statistics_reason
 from legroom.changes.reductions import Losses
 from legroom.errors import InputError, LegroomError, MissingError
 
@@ -22,7 +23,6 @@ NEEDED = (
     *("_compute_loss", "_aggregate_additional_loss", "_get_regularization_losses", "_losses_override"),
 )
 MARK = "legroom_micro_batches"  # on the step that `split` puts in place
-STATISTICS = ("batchnorm", "batchrenorm", "minibatch")  # in the names of layers that look at several samples at once
 RATES = ("rate", "dropout", "recurrent_dropout", "stddev")
 
 Exactness = Literal["exact", "equivalent", "inexact"]
@@ -58,17 +58,6 @@ def exactness(model: Any) -> tuple[Exactness, tuple[str, ...]]:
         return "inexact", tuple(inexact)
     random = [f"{layer.name} draws other random numbers" for layer in layers if is_random(layer)]
     return ("equivalent", tuple(random)) if random else ("exact", ())
-
-
-def statistics_reason(layer: Any) -> str | None:
-    import keras
-
-    names = [cls.__name__.lower().replace("_", "") for cls in type(layer).__mro__]
-    if layer.trainable and any(word in name for name in names for word in STATISTICS):
-        return f"{layer.name} takes its statistics from the slice, not from the batch"
-    if isinstance(layer, keras.layers.SpectralNormalization):
-        return f"{layer.name} iterates once for each slice"
-    return None
 
 
 def is_random(layer: Any) -> bool:
@@ -160,12 +149,12 @@ def new_step(model: Any, count: int, losses: Losses) -> Any:
             "are cut for these already.",
             "Split a model that trains on one device.",
         )
-    from legroom.changes.microbatch_override import OwnStep
+    from legroom.changes.custom_loop import ALLOWED, SplitStep
     from legroom.changes.microbatch_tf import Step
 
     tf_step: Callable[[Any], Any] = Step(model, count, losses)
-    if overrides_step(model):
-        tf_step = OwnStep(model, count, model.train_step, lambda: exactness(model)[0] == "exact")
+    if overrides_step(model):  # what changes what is learned by its class, such as batch norm, was allowed before
+        tf_step = SplitStep(model.train_step, count, (ALLOWED,) if exactness(model)[0] == "inexact" else ())
 
     def train_step(data: Any) -> Any:
         return tf_step(data)

@@ -65,10 +65,13 @@ class Step:
     def __call__(self, state: Any, data: Any) -> Any:
         """As Keras has it: forward, backward and the metrics of each slice, and one update."""
         import jax
+        import keras
 
         cut = cut_batch(data, self.count)
         state = tuple([jax.numpy.asarray(value) for value in group] for group in state)
         loss = self.learn(state, cut)
+        if not cut.single:
+            self.losses.check_samples(keras.utils.unpack_x_y_sample_weight(cut.data)[0])
         factors = self.count_masks(state, cut, loss) if loss.mixed and not cut.single else None
         carry, logs = self.accumulate(state, cut, loss, factors)
         return self.finish(state, cut, loss, (carry, logs), grow=factors is None and not cut.single)

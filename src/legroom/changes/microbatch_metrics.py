@@ -41,7 +41,10 @@ def weighing_numbers(metrics: list[Any], fraction: Any) -> Iterator[None]:
 
 
 def is_own(function: Any) -> bool:
-    return not str(getattr(function, "__module__", "")).startswith("keras.")
+    """Keras' own functions give a value for each sample; its losses, where one is given as a metric, their mean."""
+    import keras
+
+    return isinstance(function, keras.losses.Loss) or not str(getattr(function, "__module__", "")).startswith("keras.")
 
 
 def weighed(metric: Any, fraction: Any) -> Any:

@@ -26,6 +26,7 @@ LENGTH = 5  # where a dimension other than the batch's is not known
 TOLERANCE = 1e-3
 COUPLED = ("dice", "tversky", "circle")  # of Keras' own losses those that may look at several samples at once
 STYLES = ("binary", "unit", "signed", "binary again")
+IGNORED = (-1.0, 255.0, -100.0, -999.0, float("nan"))  # what labels that a loss leaves out are often marked with
 
 
 @dataclass(frozen=True)
@@ -40,14 +41,15 @@ class LossKind:
 class Kinds:
     """What has been found out about one model's losses, so that nothing is probed twice."""
 
-    losses: dict[int, tuple[Any, LossKind]] = field(default_factory=dict)
+    losses: dict[Any, tuple[Any, LossKind]] = field(default_factory=dict)
     others: dict[str, tuple[Kind, ...]] = field(default_factory=dict)
 
     def of_loss(self, loss: Any, y_true: Any, y_pred: Any) -> LossKind:
         source = source_of(loss)
-        if id(source) not in self.losses:
-            self.losses[id(source)] = (source, probe_loss(loss, y_true, y_pred))  # held: its id stays its own
-        return self.losses[id(source)][1]
+        key = (id(source), outline_of(y_true), outline_of(y_pred))
+        if key not in self.losses:
+            self.losses[key] = (source, probe_loss(loss, y_true, y_pred))  # held: its id stays its own
+        return self.losses[key][1]
 
     def of_added(self, model: Any, part: Any, count: int) -> tuple[Kind, ...]:
         if "added" not in self.others:
@@ -60,6 +62,13 @@ class Kinds:
         if "model" not in self.others:
             self.others["model"] = (probe_model(model, part),)
         return self.others["model"][0]
+
+
+def outline_of(tree: Any) -> tuple[Any, ...]:
+    """Shapes without the batch's size, and types: what was found for labels of one kind says nothing of others."""
+    import keras
+
+    return tuple((tuple(leaf.shape[1:]), str(leaf.dtype)) for leaf in keras.tree.flatten(tree) if leaf is not None)
 
 
 def source_of(loss: Any) -> Any:
@@ -104,6 +113,11 @@ def probe_loss(loss: Any, y_true: Any, y_pred: Any) -> LossKind:
         kinds = kinds_of_outputs(*whole_and_slices(lambda rows: [call(*rows)], pair))[0]
         if kinds is not None:
             found = kinds if found is None else found & kinds
+    for labels in ignored_labels(random_like(y_true, "binary"), 0):
+        pair = (labels, random_like(y_pred, "unit", seed=1))
+        kinds = kinds_or_none(lambda rows: [call(*rows)], pair)
+        if kinds is not None and found is not None:
+            found = found & kinds
     if not found or (own_call and found == {"samples"}):
         raise InputError(
             f"The loss {name_of(loss)!r} cannot be computed in slices of the batch: it is neither a value for each sample "
@@ -111,6 +125,48 @@ def probe_loss(loss: Any, y_true: Any, y_pred: Any) -> LossKind:
             "Let it return one value a sample, or plan with something other than micro-batches.",
         )
     return LossKind(first_of(found), own_call)
+
+
+def kinds_or_none(call: Callable[[Any], list[Any]], arrays: Any) -> set[Kind] | None:
+    """As `kinds_of_outputs`, of one number; None also where the user's code does not take such labels."""
+    try:
+        return kinds_of_outputs(*whole_and_slices(call, arrays))[0]
+    except Exception:  # noqa: BLE001 - a class of that number does not exist, say
+        return None
+
+
+def ignored_labels(labels: Any, seed: int) -> Iterator[Any]:
+    """These labels, with a mark in place of some of them, for each of the usual marks that their type can hold."""
+    import keras
+
+    chosen = random_like(labels, "binary", seed + 1)
+    for mark in IGNORED:
+        changed: list[bool] = []
+
+        def marked(values: Any, marks: Any, mark: float = mark, changed: list[bool] = changed) -> Any:
+            made = with_mark(values, marks, mark)
+            changed.append(made is not values)
+            return made
+
+        made = keras.tree.map_structure(marked, labels, chosen)
+        if any(changed):
+            yield made
+
+
+def with_mark(values: Any, marks: Any, mark: float) -> Any:
+    """The mark where `marks` is not set; the values themselves where their type has no such number."""
+    import numpy
+
+    if values is None or values.dtype.kind not in "fiu" or (values.dtype.kind != "f" and not mark_fits(values, mark)):
+        return values
+    return numpy.where(marks.astype(bool), values, numpy.asarray(mark).astype(values.dtype))
+
+
+def mark_fits(values: Any, mark: float) -> bool:
+    import numpy
+
+    limits = numpy.iinfo(values.dtype)
+    return bool(limits.min <= mark <= limits.max)  # no NaN does
 
 
 def probe_added(model: Any, x: Any, count: int) -> tuple[Kind, ...]:
@@ -143,8 +199,15 @@ def probe_model(model: Any, part: Any) -> Kind:
             with keras.StatelessScope(state_mapping=mapping), overriding(model, losses):
                 return [model._compute_loss(x, y, y_pred, sample_weight, training=True)]
 
-        found = kinds_of_model(call, (part.x, part.y, part.sample_weight) if weighted else (part.x, part.y))[0]
+        specs = (part.x, part.y, part.sample_weight) if weighted else (part.x, part.y)
+        found = kinds_of_model(call, specs)[0]
         if found and found != {"samples"}:
+            arrays = made_for_model(specs)
+            for labels in ignored_labels(arrays[1], 1):
+                kinds = kinds_or_none(call, (arrays[0], labels, *arrays[2:]))
+                found = found if kinds is None else found & kinds
+            if not found:
+                break
             return first_of(found - {"samples"})
     raise undecided(model, "compute_loss()")
 
@@ -159,8 +222,12 @@ def undecided(model: Any, what: str) -> InputError:
 
 
 def kinds_of_model(call: Callable[[Any], list[Any]], specs: tuple[Any, ...]) -> list[set[Kind] | None]:
-    arrays = tuple(random_like(spec, "binary" if seed else "signed", seed) for seed, spec in enumerate(specs))
-    return kinds_of_outputs(*whole_and_slices(call, arrays))
+    return kinds_of_outputs(*whole_and_slices(call, made_for_model(specs)))
+
+
+def made_for_model(specs: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Inputs of any sign, and labels and weights of 0 and 1."""
+    return tuple(random_like(spec, "binary" if seed else "signed", seed) for seed, spec in enumerate(specs))
 
 
 def added_losses(model: Any, x: Any, training: bool) -> list[Any]:
@@ -244,8 +311,10 @@ def kinds_of_outputs(whole: list[Any], slices: list[list[Any]]) -> list[set[Kind
 def kinds_of_output(whole: Any, slices: list[Any]) -> set[Kind] | None:
     import numpy
 
-    if not all(numpy.all(numpy.isfinite(values)) for values in (whole, *slices)):
+    if not numpy.all(numpy.isfinite(whole)):
         return None
+    if not all(numpy.all(numpy.isfinite(values)) for values in slices):
+        return set()  # such as the mean of what a mask leaves of a slice, where it leaves nothing
     shares = [(stop - start) / ROWS for start, stop in CUTS]
     kinds: dict[Kind, Any] = {}
     if whole.ndim:

@@ -39,6 +39,8 @@ class Step:
         if not cut.single and not tf.executing_eagerly():
             layout = trace(cut, lambda part, fraction: self.slice(cut, part, fraction, None, seen))
         factors = self.count_masks(cut, seen.loss) if self.must_count(cut, seen, layout) else None
+        if not cut.single:
+            self.losses.check_samples(part_of(cut.data, None).x)
         total = accumulate(
             cut, lambda part, fraction: self.slice(cut, part, fraction, factors, seen), layout, self.compiled
         )

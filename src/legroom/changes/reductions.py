@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from legroom.changes.microbatch_probe import Kinds, LossKind, name_of
+from legroom.changes.microbatch_samples import check_samples, statistics_reason
 from legroom.errors import InputError
 
 MEANS = ("mean", "sum_over_batch_size")
@@ -121,6 +122,14 @@ class Losses:
 
     model: Any
     kinds: Kinds = field(default_factory=Kinds)
+    checked: set[str] = field(default_factory=set)
+
+    def check_samples(self, x: Any) -> None:
+        """Refuse a model that does not keep its samples apart; where layers say so by their class, it was known and allowed."""
+        if "apart" not in self.checked:
+            if not any(statistics_reason(layer) for layer in self.model._flatten_layers()):
+                check_samples(self.model, x)
+            self.checked.add("apart")
 
     @property
     def opaque(self) -> bool:

@@ -123,11 +123,41 @@ def run_purely(bound: Bound, inputs: list[Any], masks: list[Any], values: list[A
         if mask is not None:
             backend.set_keras_mask(tensor, mask)
     scope = block_scope()(list(zip(bound.variables, values, strict=True)), collect_losses=True)
+    left = tensors_left(bound.layers)
     with standing_in(bound.surroundings), scope:
         outputs = bound.function(inputs)
         found = [backend.get_keras_mask(output) for output in outputs]
         losses = [(owner_of(loss, bound.layers), loss) for loss in scope.losses]
+    refuse_side_channels(left, tensors_left(bound.layers))
     return Ran(outputs, found, list(scope.changed.values()), losses)
+
+
+def tensors_left(layers: Sequence[Any]) -> dict[tuple[int, str], tuple[str, Any]]:
+    """The tensors that layers of the user's own hold in attributes, by layer and attribute, with where they were seen."""
+    import keras
+
+    inner = {id(sub): sub for layer in layers for sub in layer._flatten_layers()}
+    found = {}
+    for key, layer in inner.items():
+        if type(layer).__module__.startswith("keras."):
+            continue
+        for name, value in vars(layer).items():
+            held = value if isinstance(value, list | tuple) else value.values() if isinstance(value, dict) else [value]
+            tensors = [one for one in held if keras.ops.is_tensor(one)]
+            if tensors:
+                found[(key, name)] = (f"{layer.name}.{name}", tensors)
+    return found
+
+
+def refuse_side_channels(before: dict[Any, tuple[str, Any]], after: dict[Any, tuple[str, Any]]) -> None:
+    """A tensor that a layer keeps for others to use would have no gradient: it is made inside the block, and not handed out."""
+    for key, (name, tensors) in after.items():
+        known = {id(tensor) for tensor in before.get(key, ("", ()))[1]}
+        if any(id(tensor) not in known for tensor in tensors):
+            raise InputError(
+                f"A layer cannot be recomputed that keeps a tensor of its call ({name}): its gradient would be lost where others use it.",
+                "Return it as an output, or pass it to add_loss(), or leave that layer out of the blocks.",
+            )
 
 
 def block_scope() -> type[Any]:
@@ -140,6 +170,10 @@ def block_scope() -> type[Any]:
             self.changed: dict[int, tuple[Any, Any]] = {}
 
         def add_update(self, update: tuple[Any, Any]) -> None:
+            if (
+                on_tensorflow()
+            ):  # as it is without a block: what is read from a variable has no gradient by what was assigned
+                update = (update[0], keras.ops.stop_gradient(update[1]))
             super().add_update(update)
             self.changed[id(update[0])] = update
 

@@ -29,7 +29,7 @@ def plan(  # noqa: PLR0913
     gpu: str | None = None,
     budget: str | int | None = None,
     batch_size: int | None = None,
-    allow: Sequence[str] = (),
+    allow: str | Sequence[str] = (),
     max_batch: bool = False,
     advice: bool = False,
     engine: EngineName = "auto",
@@ -53,6 +53,8 @@ def apply(chosen: Plan | Planning, model: Any, *, force: bool = False) -> Any:
     A plan that was made for a model of another structure is refused; `force` does it all the same, if it can be done.
     """
     found = chosen_plan(chosen)
+    if not hasattr(model, "_flatten_layers"):
+        raise InputError(f"Expected a keras.Model to apply a plan to, received a {type(model).__name__}.")
     require_unplanned(model)
     actions = actions_for(found, model, force=force)
     with nothing_drawn():

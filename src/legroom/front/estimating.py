@@ -107,6 +107,8 @@ class Estimator:
 
 def engine_for(step: Step, card: Card, engine: EngineName) -> Literal["xla", "op"]:
     """The engine for how the step will run there; on a CPU Keras compiles only what it was told to."""
+    if engine not in ("auto", "xla", "op"):
+        raise InputError(f"There is no engine {engine!r}.", 'Give "auto", "xla" or "op".')
     if engine != "auto":
         return engine
     if step.execution != "xla" or (card.is_cpu and step.compiled_for_gpu):

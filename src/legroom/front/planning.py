@@ -24,7 +24,7 @@ INEXACT = ("mixed_precision", "optimizer")  # whatever the model is
 class Planner:
     """Plans for one captured step and one card."""
 
-    def __init__(self, estimator: Estimator, batch: int | None, allow: Sequence[str], *, say: Say = be_silent) -> None:
+    def __init__(self, estimator: Estimator, batch: int | None, allow: str | Sequence[str], *, say: Say = be_silent) -> None:
         self.estimator = estimator
         self.batch = batch
         self.allow = require_allowed(allow)
@@ -99,8 +99,9 @@ class Planner:
         return Action("remat", (("blocks", tuple(tuple(names[i] for i in block) for block in choice.blocks)),))
 
 
-def require_allowed(allow: Sequence[str]) -> tuple[str, ...]:
+def require_allowed(allow: str | Sequence[str]) -> tuple[str, ...]:
+    allow = (allow,) if isinstance(allow, str) else allow
     unknown = [name for name in allow if name not in ALLOWED]
     if unknown:
-        raise InputError(f"There is nothing called {unknown[0]!r} to allow.", f"--allow takes {', '.join(ALLOWED)}.")
+        raise InputError(f"There is nothing called {unknown[0]!r} to allow.", f"allow takes {', '.join(ALLOWED)}.")
     return tuple(allow)

@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from legroom.changes.custom_trial import native
-from legroom.changes.microbatch_override import Held as HeldBack
 from legroom.errors import InputError
+from legroom.guard.holding import Held as HeldBack
 from legroom.guard.snapshots import Held
 from legroom.guard.update import Layout, Update, flat_gradients
 

@@ -4,7 +4,7 @@ First the gradients: `model.train_step` with its optimizer held back. What that 
 read from the traced graph and held before it, by reference. Then the update from the held gradients, in `update`. So weights
 and slots need no copy. This holds all gradients at once, where a step in one piece may free some earlier.
 
-Private names used, tested with Keras 3.15.1: `Optimizer.apply` on the instance (through `changes.microbatch_override`),
+Private names used, tested with Keras 3.15.1: `Optimizer.apply` on the instance (through `guard.holding`),
 `Trainer._symbolic_build`, the global attribute "global_seed_generator".
 """
 
@@ -13,11 +13,11 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Literal, Protocol
 
-from legroom.changes.microbatch_override import Held as HeldBack
-from legroom.changes.microbatch_override import holding
 from legroom.engines.out_of_memory import is_oom
 from legroom.errors import InputError, LegroomError
 from legroom.guard.calls import Traced, as_tensors, note_layout
+from legroom.guard.holding import Held as HeldBack
+from legroom.guard.holding import holding
 from legroom.guard.room import Room
 from legroom.guard.snapshots import Held, hold
 from legroom.guard.traced import read_after

@@ -12,10 +12,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from legroom.changes.microbatch_override import Held
 from legroom.engines.out_of_memory import is_oom
 from legroom.guard.calls import Call
 from legroom.guard.forgetting import forget
+from legroom.guard.holding import Held
 from legroom.guard.room import Room
 from legroom.guard.snapshots import Copied, copy, size_of
 

@@ -152,7 +152,9 @@ class Unroller:
 
     def plain(self, template: Template, inputs: list[int], after: tuple[int, ...]) -> list[int]:
         """An ordinary op: it runs, and its outputs are new tensors."""
-        arrays = tuple(array or self.inferred(template, k, inputs) for k, array in enumerate(self.sized(template, inputs)))
+        arrays = tuple(
+            array or self.inferred(template, k, inputs) for k, array in enumerate(self.sized(template, inputs))
+        )
         outputs = [self.add_tensor(array) for array in arrays]
         self.note_values(template, inputs, outputs)
         if template.kind == "Identity" and inputs[0] in self.handles:

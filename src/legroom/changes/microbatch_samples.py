@@ -1,0 +1,134 @@
+"""Whether a model keeps the samples of a batch apart, and its state still, when it trains: else it cannot be cut into slices.
+
+Found out by calling it on a few made-up samples, twice, with some of them replaced: the outputs of the others must be as before.
+Seeds are the same in both calls, and with them what random layers draw. Nothing of the model is changed.
+
+Private names used, tested with Keras 3.15.1: `Layer._flatten_layers`, `Layer._seed_generators`.
+"""
+
+from typing import Any
+
+from legroom.changes.microbatch_probe import ROWS, call_model, eagerly, model_values, random_like, rows_of
+from legroom.errors import InputError, LegroomError
+
+KEPT = ROWS // 2  # rows that are the same in both calls
+CLOSE = 1e-4
+STATISTICS = ("batchnorm", "batchrenorm", "minibatch")  # in the names of layers that look at several samples at once
+MIXING = ("Lambda", "MixUp", "CutMix", "TorchModuleWrapper", "FlaxLayer", "JaxLayer", "TFSMLayer")
+
+
+def statistics_reason(layer: Any) -> str | None:
+    import keras
+
+    names = [cls.__name__.lower().replace("_", "") for cls in type(layer).__mro__]
+    if layer.trainable and any(word in name for name in names for word in STATISTICS):
+        return f"{layer.name} takes its statistics from the slice, not from the batch"
+    if isinstance(layer, keras.layers.SpectralNormalization):
+        return f"{layer.name} iterates once for each slice"
+    return None
+
+
+def check_samples(model: Any, x: Any) -> None:
+    """Raises InputError where a layer or an operation looks at several samples, or changes its state at every call."""
+    if is_known(model):
+        return
+    try:
+        eagerly(lambda: compare(model, x))
+    except LegroomError:
+        raise
+    except Exception:  # noqa: BLE001 - the user's own, on inputs that may not suit it
+        return
+
+
+def is_known(model: Any) -> bool:
+    """Made of Keras' own layers only, none of which works along the batch, and no operations between them."""
+    layers = list(model._flatten_layers())
+    for layer in layers:
+        axes = getattr(layer, "axis", None), getattr(layer, "axes", None)
+        along = any(0 in (axis if isinstance(axis, list | tuple) else [axis]) for axis in axes)
+        if along or type(layer).__name__ in MIXING or not type(layer).__module__.startswith("keras."):
+            return False
+    operations = [one for layer in layers for one in getattr(layer, "operations", ())]
+    return all(hasattr(one, "_flatten_layers") for one in operations)
+
+
+def compare(model: Any, x: Any) -> None:
+    first = random_like(x, "signed")
+    second = mixed(first, random_like(x, "signed", seed=7))
+    values = values_of(model)
+    outputs, changed = call(model, values, first)
+    if changed:
+        raise InputError(
+            f"The batch cannot be cut: {changed[0]!r} is changed at every call, and would be for each slice.",
+            "Plan with something other than micro-batches, or change it once a step, in a callback.",
+        )
+    if alike(outputs, call(model, values, second)[0]) or not alike(outputs, call(model, values, first)[0]):
+        return  # or random numbers that Keras knows nothing of: nothing can be told
+    raise InputError(
+        f"The batch cannot be cut: {culprit(model, first, second)} looks at several samples of it at once.",
+        "Plan with something other than micro-batches.",
+    )
+
+
+def values_of(model: Any) -> tuple[list[Any], list[Any]]:
+    """The model's own values; on JAX Keras has taken them out of the variables while it trains."""
+    import keras
+
+    if keras.backend.backend() == "jax":
+        return model_values(model)
+    return [v.value for v in model.trainable_variables], [v.value for v in model.non_trainable_variables]
+
+
+def call(model: Any, values: tuple[list[Any], list[Any]], arrays: Any) -> tuple[list[Any], list[str]]:
+    """The outputs, and the paths of variables that were changed; seeds may be."""
+    import keras
+    import numpy
+
+    outputs, others, _ = call_model(model, values, rows_of(arrays, 0, ROWS), True)
+    seeds = {id(generator.state) for layer in model._flatten_layers() for generator in layer._seed_generators}
+    changed = [
+        variable.path
+        for variable, before, after in zip(model.non_trainable_variables, values[1], others, strict=True)
+        if id(variable) not in seeds and "seed" not in variable.path.split("/")[-1]
+        if not numpy.array_equal(keras.ops.convert_to_numpy(before), keras.ops.convert_to_numpy(after), equal_nan=True)
+    ]
+    return [keras.ops.convert_to_numpy(keras.ops.cast(one, "float32")) for one in keras.tree.flatten(outputs)], changed
+
+
+def mixed(first: Any, second: Any) -> Any:
+    """The first rows of the one, the last of the other."""
+    import keras
+    import numpy
+
+    def both(one: Any, other: Any) -> Any:
+        return None if one is None else numpy.concatenate([one[:KEPT], other[KEPT:]])
+
+    return keras.tree.map_structure(both, first, second)
+
+
+def alike(these: list[Any], those: list[Any]) -> bool:
+    """Whether the rows that were not replaced came out as they were; what has no rows is no matter."""
+    import numpy
+
+    for one, other in zip(these, those, strict=True):
+        if one.ndim and len(one) == ROWS and one.shape == other.shape:
+            scale = float(numpy.max(numpy.abs(one[:KEPT]), initial=0.0, where=numpy.isfinite(one[:KEPT])))
+            if not numpy.allclose(one[:KEPT], other[:KEPT], rtol=CLOSE, atol=CLOSE * scale, equal_nan=True):
+                return False
+    return True
+
+
+def culprit(model: Any, first: Any, second: Any) -> str:
+    """The name of the first operation of a Functional model whose rows differ; of others, the model's."""
+    import keras
+
+    operations = [one for one in getattr(model, "operations", ()) if getattr(one, "_inbound_nodes", None)]
+    for operation in operations:
+        try:
+            until = keras.Model(model.inputs, operation.output)
+            values = values_of(until)
+            if not alike(call(until, values, first)[0], call(until, values, second)[0]):
+                return f"the layer {operation.name!r}"
+        except Exception:  # noqa: BLE001 - of several outputs, or called several times
+            continue
+    return f"the model {model.name!r}"

@@ -1,0 +1,192 @@
+"""Models whose samples do not stay apart, or whose state moves at every call, are not cut; neither are losses that leave marks out."""
+
+import json
+import os
+import pathlib
+import subprocess
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+from keras import layers, ops
+
+from legroom.changes.microbatch import split
+from legroom.errors import InputError, LegroomError
+
+X, Y = np.random.default_rng(0).normal(size=(2, 8, 6)).astype("float32")
+Y = Y[:, :3]
+
+
+class Centred(layers.Layer):  # type: ignore[misc]
+    def call(self, x: Any) -> Any:
+        return x - ops.mean(x, axis=0, keepdims=True)
+
+
+class Counting(layers.Layer):  # type: ignore[misc]
+    def build(self, _: Any) -> None:
+        self.calls = self.add_weight(shape=(), initializer="ones", trainable=False, name="calls")
+
+    def call(self, x: Any, training: bool = False) -> Any:
+        if training:
+            self.calls.assign(self.calls + 1.0)
+        return x
+
+
+class OwnNoise(layers.Layer):  # type: ignore[misc]
+    """Random, but each sample by itself."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self.seeds = keras.random.SeedGenerator(1)
+
+    def call(self, x: Any, training: bool = False) -> Any:
+        return x + keras.random.normal(ops.shape(x), seed=self.seeds) if training else x
+
+
+def centred_by_operations(x: Any) -> Any:
+    return x - ops.mean(x, axis=0, keepdims=True)
+
+
+class Subclassed(keras.Model):  # type: ignore[misc]
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.last = layers.Dense(5), layers.Dense(3)
+
+    def call(self, x: Any) -> Any:
+        return self.last(ops.flip(self.first(x), axis=0) + self.first(x))
+
+
+def fresh(kind: Any, **options: Any) -> Callable[[Any], Any]:
+    """A new layer for each model."""
+
+    def called(x: Any) -> Any:
+        return kind(**options)(x)
+
+    return called
+
+
+REFUSED: dict[str, tuple[Any, str]] = {
+    "a layer": (fresh(Centred, name="centred"), "the layer 'centred' looks at several samples"),
+    "operations": (centred_by_operations, "the layer 'subtract.*' looks at several samples"),
+    "an axis": (fresh(layers.Softmax, axis=0, name="soft"), "the layer 'soft' looks at several samples"),
+    "subclassed": (None, "the model '.*' looks at several samples"),
+    "state": (fresh(Counting, name="counting"), "counting/calls' is changed at every call"),
+}
+TAKEN: dict[str, Any] = {"own noise": OwnNoise(), "own noise and dropout": [OwnNoise(), layers.Dropout(0.5)]}
+
+
+def made(middle: Any, loss: Any = "mse", **settings: Any) -> Any:
+    keras.utils.set_random_seed(1)
+    if middle is None:
+        model = Subclassed()
+    else:
+        x = inputs = keras.Input((6,))
+        x = layers.Dense(5)(x)
+        for part in middle if isinstance(middle, list) else [middle]:
+            x = part(x)
+        model = keras.Model(inputs, layers.Dense(3)(x))
+    model.compile(keras.optimizers.SGD(0.1), loss, **settings)
+    return model
+
+
+def said(middle: Any, **settings: Any) -> str:
+    model = made(middle, **settings)
+    split(model, 2)
+    try:
+        model.train_on_batch(X, Y)
+    except LegroomError as error:
+        return str(error)
+    return ""
+
+
+@pytest.mark.tensorflow
+@pytest.mark.parametrize("run_eagerly", [False, True], ids=["graph", "eager"])
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_is_no_mans_own_is_not_cut(name: str, run_eagerly: bool) -> None:
+    middle, why = REFUSED[name]
+    model = made(middle, run_eagerly=run_eagerly)
+    before = [variable.numpy() for variable in model.variables]
+    split(model, 2)
+    with pytest.raises(InputError, match=why):
+        model.train_on_batch(X, Y)
+    assert all(np.array_equal(a, b.numpy()) for a, b in zip(before, model.variables, strict=False))
+
+
+@pytest.mark.tensorflow
+@pytest.mark.parametrize("name", TAKEN)
+def test_random_numbers_for_each_sample_are_no_reason(name: str) -> None:
+    assert said(TAKEN[name]) == ""
+
+
+@pytest.mark.jax
+def test_on_jax_they_are_not_cut_either() -> None:
+    code = """
+import json, sys
+sys.path.insert(0, sys.argv[1])
+import test_microbatch_samples as here
+print("FOUND " + json.dumps({name: here.said(middle) for name, (middle, _) in here.REFUSED.items()}))
+print("FOUND " + json.dumps({name: here.said(middle) for name, middle in here.TAKEN.items()}))
+"""
+    env = os.environ | {"KERAS_BACKEND": "jax", "JAX_PLATFORMS": "cpu"}
+    command = [sys.executable, "-c", code, str(pathlib.Path(__file__).parent)]
+    done = subprocess.run(command, capture_output=True, text=True, env=env, check=False)
+    assert done.returncode == 0, done.stderr[-3000:]
+    refused, taken = (json.loads(line[6:]) for line in done.stdout.splitlines() if line.startswith("FOUND "))
+    words = {name: "changed" if name == "state" else "several samples" for name in refused}
+    assert [name for name in refused if words[name] not in refused[name]] == []
+    assert set(taken.values()) == {""}
+
+
+def over(mark: float) -> Callable[[Any, Any], Any]:
+    """A mean over the labels that are not marked."""
+
+    def loss(y_true: Any, y_pred: Any) -> Any:
+        kept = ~ops.isnan(y_true) if np.isnan(mark) else y_true != mark
+        errors = ops.square(ops.where(kept, y_true, 0.0) - y_pred)
+        kept = ops.cast(kept, y_pred.dtype)
+        return ops.sum(errors * kept) / ops.sum(kept)
+
+    return loss
+
+
+def sparse(mark: int) -> Callable[[Any, Any], Any]:
+    def loss(y_true: Any, y_pred: Any) -> Any:
+        labels = ops.cast(ops.reshape(y_true, (-1,)), "int32")
+        kept = ops.cast(labels != mark, y_pred.dtype)
+        values = keras.losses.sparse_categorical_crossentropy(ops.where(labels != mark, labels, 0), y_pred, True)
+        return ops.sum(values * kept) / ops.sum(kept)
+
+    return loss
+
+
+@pytest.mark.tensorflow
+@pytest.mark.parametrize("mark", [-1.0, -100.0, -999.0, 255.0, float("nan")])
+def test_losses_that_leave_marks_out_are_refused(mark: float) -> None:
+    with pytest.raises(InputError, match="cannot be computed in slices"):
+        split(made([], over(mark)), 2)
+
+
+@pytest.mark.tensorflow
+@pytest.mark.parametrize("mark", [-1, 255, -100])
+def test_so_are_those_of_whole_labels(mark: int) -> None:
+    model = made([], sparse(mark))
+    split(model, 2)  # its labels are not known yet
+    with pytest.raises(InputError, match="cannot be computed in slices"):
+        model.train_on_batch(X, np.arange(8) % 3)
+
+
+@pytest.mark.tensorflow
+def test_and_a_compute_loss_that_does() -> None:
+    class Own(keras.Model):  # type: ignore[misc]
+        def compute_loss(self, x: Any = None, y: Any = None, y_pred: Any = None, *_: Any, **__: Any) -> Any:
+            return over(-1.0)(y, y_pred)
+
+    inputs = keras.Input((6,))
+    model = Own(inputs, layers.Dense(3)(inputs))
+    model.compile("sgd")
+    split(model, 2)
+    with pytest.raises(InputError, match="compute_loss"):
+        model.train_on_batch(X, Y)
