@@ -24,7 +24,9 @@ INEXACT = ("mixed_precision", "optimizer")  # whatever the model is
 class Planner:
     """Plans for one captured step and one card."""
 
-    def __init__(self, estimator: Estimator, batch: int | None, allow: str | Sequence[str], *, say: Say = be_silent) -> None:
+    def __init__(
+        self, estimator: Estimator, batch: int | None, allow: str | Sequence[str], *, say: Say = be_silent
+    ) -> None:
         self.estimator = estimator
         self.batch = batch
         self.allow = require_allowed(allow)
