@@ -18,6 +18,39 @@ CASES = {
         "tensor_too_large",
         {"limit_bytes": 8 * GIB, "failed_bytes": 9 * GIB, "free_bytes": 5 * GIB, "in_use_bytes": 2 * GIB},
     ),
+    "as much free as was asked for, and as much in pieces": (
+        "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 40.00 GiB of which 5.00 GiB is "
+        "free. Of the allocated memory 32.00 GiB is allocated by PyTorch, and 4.00 GiB is reserved by PyTorch but unallocated.",
+        "fragmentation",
+        {"failed_bytes": 2 * GIB, "free_bytes": 5 * GIB},
+    ),
+    "an array that no machine holds": (
+        "numpy.core._exceptions._ArrayMemoryError: Unable to allocate 200. GiB for an array with shape (163840, 163840) and data type float64",
+        "tensor_too_large",
+        {"tensor_shape": (163840, 163840), "dtype": "float64"},
+    ),
+    "a whole data set through a layer": (
+        "ResourceExhaustedError: OOM when allocating tensor with shape[9000,24,24,64] and type float on "
+        "/job:localhost/replica:0/task:0/device:CPU:0 by allocator cpu\n\t [[{{node net/Conv2D}}]]",
+        "batch_or_activations",
+        {"tensor_shape": (9000, 24, 24, 64), "op": "net/Conv2D"},
+    ),
+    "one image on the host": (
+        "ResourceExhaustedError: OOM when allocating tensor with shape[700,900,3] and type float on "
+        "/job:localhost/replica:0/task:0/device:CPU:0 by allocator mklcpu\n\t [[{{node decode_image/Cast}}]]",
+        "host_ram_dataset",
+        {"tensor_shape": (700, 900, 3)},
+    ),
+    "engines of cuDNN that are tried out": (
+        "Profiling failure on cuDNN engine: CUDNN_STATUS_INTERNAL_ERROR\nProfiling failure on cuDNN engine: CUDNN_STATUS_ALLOC_FAILED",
+        "workspace_or_autotune",
+        {},
+    ),
+    "Windows' number for its paging file": (
+        "Could not load library cudnn_cnn_train64_8.dll. Error code 1455",
+        "host_ram_other",
+        {},
+    ),
     "a TPU's array": (
         "XlaRuntimeError: RESOURCE_EXHAUSTED: Allocation (size=51539607552) would exceed memory (size=34359738368) :: #allocation3 "
         "[shape = 'bf16[8192,1024,3072]{2,1,0}', space=hbm]",

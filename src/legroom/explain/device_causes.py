@@ -21,6 +21,10 @@ HALF_EMPTY = 0.3
 GATHERS = re.compile(
     r"(?:^|/)(?:_EagerConst|Const|Cast|Pack|stack|OneHot|one_hot|ConcatV2|concat)(?:_\d{1,4})?$"
 )  # one array of many
+COMPUTES = re.compile(
+    r"(?:^|/)(?:Conv[23]D\w{0,24}|MatMul|BiasAdd|\w{0,5}Relu\w{0,5}|MaxPool\w{0,12}|AvgPool\w{0,12})(?:_\d{1,4})?$"
+)
+IMAGES = re.compile(r"(?i)(?:^|/)\w{0,24}(?:image|decode|resize|jpeg|png|crop)")
 BYTE_TYPES = ("uint8", "int8")
 ONE_TENSOR = frozenset(("pool", "tensor", "copy", "torch", "device", "device_said"))
 
@@ -70,7 +74,10 @@ def of_the_tensor(incident: Incident, numbers: Numbers, story: Story, opened: li
     """One tensor that is absurd, a data set, a weight, or a batch of activations."""
     shape = numbers.shape
     if shape is not None and is_data(numbers, shape):
-        yield guess("host_ram_dataset", 0.7, f"{shape[0]} rows at once are a data set, not a batch.", opened)
+        text = f"{shape[0]} rows at once are a data set, not a batch."
+        if shape[0] < DATA_ROWS:
+            text = "A single image, without a batch, is made on the host: in the data pipeline."
+        yield guess("host_ram_dataset", 0.7, text, opened)
     else:
         yield from of_its_size(incident, numbers, opened)
     state = of_state(incident, numbers, story, opened)
@@ -135,7 +142,10 @@ def is_data(numbers: Numbers, shape: tuple[int, ...]) -> bool:
     on_host = (numbers.device or "").startswith("CPU") and not (numbers.allocator or "").startswith("GPU")
     is_pairs = len(shape) > 1 and shape[0] == shape[1]
     is_rows = len(shape) >= 3 or (len(shape) == 2 and bool(GATHERS.search(numbers.op or "")))
-    return on_host and is_rows and shape[0] >= DATA_ROWS and prod(shape[1:]) >= 256 and not is_pairs
+    is_one_image = len(shape) == 3 and shape[-1] in (1, 3, 4) and bool(IMAGES.search(numbers.op or ""))
+    if COMPUTES.search(numbers.op or ""):
+        return False
+    return on_host and (is_one_image or (is_rows and shape[0] >= DATA_ROWS and prod(shape[1:]) >= 256 and not is_pairs))
 
 
 def of_the_workspace(incident: Incident, numbers: Numbers, story: Story) -> Iterator[Guess]:

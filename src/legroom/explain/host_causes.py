@@ -10,7 +10,7 @@ from legroom.explain.numbers import Numbers
 from legroom.explain.signs import makes_weights
 from legroom.explain.story import Story
 from legroom.records.diagnosis import Fact
-from legroom.units import format_bytes
+from legroom.units import GIB, format_bytes
 
 ROWS = 1000
 LOADING = """
@@ -25,6 +25,7 @@ READS = re.compile(  # what people call a function that does
     r"(?:data|image|img|batch|sample|csv|corpus|feature|array|label|text|video|audio|frames?$)"
 )
 NEAR = 300
+NO_MACHINE_HAS = 128 * GIB
 
 
 def host_guesses(incident: Incident, numbers: Numbers, story: Story) -> Iterator[Guess]:
@@ -39,6 +40,11 @@ def host_guesses(incident: Incident, numbers: Numbers, story: Story) -> Iterator
     elif signs:
         weight = 0.35 if (incident.epoch or 0) >= LONG_AGO else 0.75  # the same data had been loaded before
         yield guess("host_ram_dataset", weight, "It happened while data were loaded or kept.", [*signs, *opened])
+    elif (numbers.failed_bytes or 0) >= NO_MACHINE_HAS:
+        text = (
+            f"An array of {format_bytes(numbers.failed_bytes or 0)} in one piece is more than nearly any machine has."
+        )
+        yield guess("tensor_too_large", 0.7, text, opened)
     if incident.kind == "killed" and not signs and story.has("large_allocation") and not story.has("epoch"):
         facts = story.all("large_allocation")
         text = f"Before the first epoch {format_bytes(max(fact.value for fact in facts))} were allocated at once."

@@ -7,7 +7,7 @@ from legroom.explain.incidents import Incident
 from legroom.explain.numbers import Numbers
 from legroom.units import format_bytes
 
-TORN = 0.15  # less than this of the card in pieces is what PyTorch always keeps
+TORN = 0.15  # less than this of the card in pieces is what PyTorch always keeps; half of it, where the card has as much free
 
 
 def torch_guesses(incident: Incident, numbers: Numbers) -> Iterator[Guess]:
@@ -30,7 +30,7 @@ def torch_guesses(incident: Incident, numbers: Numbers) -> Iterator[Guess]:
         failed is not None
         and reserved is not None
         and used is not None
-        and reserved - used >= max(failed, TORN * (limit or 0))
+        and reserved - used >= max(failed, (TORN / 2 if (free or 0) > failed else TORN) * (limit or 0))
     ):
         text = f"{format_bytes(reserved - used)} are reserved and not used, in pieces; {format_bytes(failed)} were asked for in one."
         yield guess("fragmentation", 0.75, text, opened)

@@ -38,7 +38,7 @@ STRONG = (
     *(b"insufficient driver version", b"CUDNN_STATUS_VERSION_MISMATCH", b"without DNN support", b"cudnnCreate"),
 )
 OTHERWISE = re.compile(
-    r"Loaded runtime CuDNN library: [\d.]{1,20} but source was compiled|insufficient driver version|VERSION_MISMATCH|DNN library is not found|ARCH_MISMATCH"
+    r"Loaded runtime CuDNN library: [\d.]{1,20} (?:\([\w .]{1,60}\) )?but source was compiled|insufficient driver version|VERSION_MISMATCH|DNN library is not found|ARCH_MISMATCH"
 )
 WORKSPACE = re.compile(
     r"(?:CUDNN|CUBLAS|CUSOLVER|CUSPARSE|HIPBLAS|HIPSPARSE)_STATUS_ALLOC_FAILED|CUFFT_ALLOC_FAILED|HIPFFT_ALLOC_FAILED|cuFFT batched plan: ?2\b"
@@ -55,6 +55,8 @@ STARTS = re.compile(
 def read(text: str) -> Iterator[tuple[str, Any]]:
     if OTHERWISE.search(text):
         yield "wrong_library", None
+    elif "Profiling failure on" in text:  # while algorithms are tried out
+        yield "cudnn_workspace", None
     elif STARTS.search(text):
         yield "cudnn", None
     elif WORKSPACE.search(text):

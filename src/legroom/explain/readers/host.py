@@ -18,7 +18,7 @@ STRONG = (
         b"bad allocation",
     ),
     *(b"Failed to allocate memory", b"Insufficient memory", b"malloc of size", b"Could not allocate memory"),
-    *(b"not enough memory", b"ArrayMemory", b"pinned host memory", b"rror 1455", b"[Errno 12]"),
+    *(b"not enough memory", b"ArrayMemory", b"pinned host memory", b"rror 1455", b"rror code 1455", b"[Errno 12]"),
     *(b"an't allocate memory", b"restarting kernel", b"kernel appears to have died"),
 )
 WEAK = (
@@ -44,9 +44,9 @@ DATA = re.compile(
 )
 
 
-REFUSED = (  # the last two by number, as Windows and C speak many languages
+REFUSED = (  # the last three by number, as Windows and C speak many languages
     *("paging file is too small", "C error: out of memory", "Cannot allocate memory", "all available RAM"),
-    *("Could not allocate memory", "an't allocate memory", "rror 1455", "[Errno 12]"),
+    *("Could not allocate memory", "an't allocate memory", "rror 1455", "rror code 1455", "[Errno 12]"),
 )
 
 
