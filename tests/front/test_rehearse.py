@@ -185,7 +185,6 @@ def test_jax_is_refused(folder):
         (["again.py"], 2, "rehearsal already"),
         (["nosuch.py"], 2, "There is no script"),
         (["train.py", "--gpu", "t4"], 2, "on this CPU"),
-        (["train.py", "--max-batch"], 2, "one batch size"),
         (["train.py", "--engine", "op"], 2, "predicts nothing"),
         (["train.py", "--batch", "0"], 2, "at least one example"),
         (["train.py", "--budget", "0"], 2, "no size"),

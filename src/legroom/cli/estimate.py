@@ -29,6 +29,7 @@ Examples:
   legroom estimate train.py --gpu mycard.toml
   legroom estimate train.py --ram 2GiB              with its data on demand
   legroom estimate train.py --rehearse --budget 2GiB
+  legroom estimate train.py --rehearse --budget 2GiB --max-batch
 
 TARGET is a training script, run up to its first training step and stopped
 there, or module:function returning (compiled model, batch). What follows --
@@ -52,8 +53,8 @@ def estimate(target: str, arguments: tuple[str, ...], rehearsing: bool, as_json:
     started = time.monotonic()
     options = Options(**chosen)
     if rehearsing:
-        refuse_with_rehearsal(gpu=options.gpu, max_batch=options.max_batch, engine=options.engine, ram=options.ram)
-        return rehearse(target, arguments, options.budget, options.batch, as_json=as_json)
+        refuse_with_rehearsal(gpu=options.gpu, engine=options.engine, ram=options.ram)
+        return rehearse(target, arguments, options.budget, options.batch, max_batch=options.max_batch, as_json=as_json)
     found = answer(target, arguments, options)
     show(replace(found, seconds=time.monotonic() - started), as_json)
     return 0 if found.fits and has_room(found, options.gpu) else 1

@@ -5,15 +5,32 @@ batch counts as fitting only when it was compiled and fitted, and the search end
 compiled and did not fit is at most 3% larger. Where there is less time, a line through two that were compiled may say that.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from math import floor
+from typing import Protocol
 
 from legroom.errors import EngineError, LegroomError
 from legroom.records import Estimate
 
 MAX_COMPILATIONS = 6
 STEP = 1.03
+
+
+class Known(Protocol):
+    """What is known of one batch: an Estimate, or what a rehearsal has measured."""
+
+    @property
+    def fits(self) -> bool: ...
+
+    @property
+    def need_bytes(self) -> int: ...
+
+    @property
+    def usable_bytes(self) -> int: ...
+
+    @property
+    def breakdown(self) -> Mapping[str, int]: ...
 
 
 def find_max_batch(at: Callable[[int], Estimate], first: Estimate, *, quick: bool = False) -> Estimate:
@@ -48,7 +65,7 @@ def settle(first: Estimate, known: dict[int, Estimate], note: str | None) -> Est
     return replace(first, max_batch=found, notes=first.notes + ((note,) if note else ()))
 
 
-def next_batch(known: dict[int, Estimate], *, quick: bool = False) -> int | None:
+def next_batch(known: Mapping[int, Known], *, quick: bool = False) -> int | None:
     """The batch to compile next, or None when the answer is settled."""
     low = max((batch for batch, estimate in known.items() if estimate.fits), default=0)
     high = min((batch for batch in known if batch > low), default=None)
@@ -71,7 +88,7 @@ def ceiling(batch: int) -> int:
     return floor(batch * STEP) + 1
 
 
-def interpolate(known: dict[int, Estimate]) -> int | None:
+def interpolate(known: Mapping[int, Known]) -> int | None:
     """Where the line through what is known meets the card's limit: the two points nearest to it, or one and what is fixed.
 
     None when the two do not rise, as XLA's rematerialisation makes it happen: nothing can be drawn from them.
@@ -90,6 +107,6 @@ def interpolate(known: dict[int, Estimate]) -> int | None:
     return max(1, floor(one + (limit - known[one].need_bytes) * (two - one) / rise))
 
 
-def fixed_bytes(estimate: Estimate) -> int:
+def fixed_bytes(estimate: Known) -> int:
     """What does not grow with the batch."""
     return sum(estimate.breakdown.get(name, 0) for name in ("weights", "optimizer", "gradients", "other", "data"))

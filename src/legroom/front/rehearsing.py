@@ -17,6 +17,7 @@ from legroom.engines.out_of_memory import crash_clues, read_log, signal_name
 from legroom.engines.rehearsal import require_tensorflow
 from legroom.errors import EngineError, InputError, LegroomError
 from legroom.front.estimating import require_batch
+from legroom.front.rehearsed_batches import find_largest
 from legroom.front.source import Say, ScriptSource, be_silent
 from legroom.records.rehearsal import OomFact, Rehearsal, oom_from_json, rehearsal_from_json
 from legroom.units import GIB, MIB, format_bytes, parse_bytes
@@ -55,9 +56,9 @@ class RehearsalSource(ScriptSource):
         variables = {**limited_environment(room.limit_bytes), **environment}
         super().__init__(target, arguments, environment=variables, log=log)
 
-    def rehearse(self, batch: int | None) -> Rehearsal:
+    def rehearse(self, batch: int | None, steps: int) -> Rehearsal:
         self.asked = True
-        return rehearsal_from_json(self.ask({"do": "rehearse", "batch": batch, "steps": STEPS})["rehearsal"])
+        return rehearsal_from_json(self.ask({"do": "rehearse", "batch": batch, "steps": steps})["rehearsal"])
 
     def failed(self, answer: dict[str, Any]) -> LegroomError:
         if answer["out_of_memory"] is not None:
@@ -131,10 +132,11 @@ def rehearse_target(  # noqa: PLR0913
     *,
     limit: str | int | None = None,
     batch: int | None = None,
+    max_batch: bool = False,
     environment: Mapping[str, str] | None = None,
     say: Say = be_silent,
 ) -> Rehearsal:
-    """Run the script or `module:function` up to its first training step, then that step for real."""
+    """Run the script or `module:function` up to its first training step, then that step for real; or the largest batch's."""
     if is_rehearsal():
         raise InputError(
             "This process is a rehearsal already, and its script asks for another one.",
@@ -143,32 +145,61 @@ def rehearse_target(  # noqa: PLR0913
     room = find_room(limit)
     require_batch(batch)
     started = time.monotonic()
+
+    def run(size: int | None, limit_bytes: int, steps: int) -> Rehearsal:
+        return run_once(
+            (target, arguments, environment or {}), replace(room, limit_bytes=limit_bytes), (size, steps), say
+        )
+
+    if not max_batch:
+        found = run(batch, room.limit_bytes, STEPS)
+    else:
+        begun = batch
+
+        def run_from(size: int | None, limit_bytes: int, steps: int) -> Rehearsal:
+            return run(begun if size is None else size, limit_bytes, steps)
+
+        found = find_largest(run_from, room.limit_bytes, find_room(None).limit_bytes, STEPS)
+    return replace(found, seconds=time.monotonic() - started)
+
+
+def run_once(
+    what: tuple[str, Sequence[str], Mapping[str, str]], room: Room, wanted: tuple[int | None, int], say: Say
+) -> Rehearsal:
+    """One child, one batch, so many steps."""
+    (target, arguments, environment), (batch, steps) = what, wanted
     say(f"running {target} up to its first training step, with {format_bytes(room.limit_bytes)}")
     found = Rehearsal(batch, "graph", room.limit_bytes)
     try:
         with (
             tempfile.TemporaryFile() as log,
-            RehearsalSource(target, arguments, room, environment or {}, log) as source,
+            RehearsalSource(target, arguments, room, environment, log) as source,
         ):
             step = source.step
             require_tensorflow(step)
             batch = step.batch if batch is None else batch
             found = replace(found, batch=batch, execution="eager" if step.execution == "eager" else "graph")
-            say(f"running {STEPS} steps of batch {batch} on this CPU (out of memory, TensorFlow waits for 10 seconds)")
-            found = source.rehearse(batch)
+            say(f"running {steps} steps of batch {batch} on this CPU (out of memory, TensorFlow waits for 10 seconds)")
+            found = source.rehearse(batch, steps)
     except RanOut as error:
         found = replace(found, out_of_memory=error.fact)
-    return replace(found, notes=(*room.notes, *found.notes), seconds=time.monotonic() - started)
+    return replace(found, notes=(*room.notes, *found.notes))
 
 
 def rehearse(
-    step: Any, batch: Any = None, *, limit: str | int | None = None, batch_size: int | None = None
+    step: Any,
+    batch: Any = None,
+    *,
+    limit: str | int | None = None,
+    batch_size: int | None = None,
+    max_batch: bool = False,
 ) -> Rehearsal:
     """Really run a training step on this CPU, in a process of its own, and tell its true peak or its true out-of-memory error.
 
     `step` is a training script ("train.py"), "module:function", a module-level function returning (compiled model, batch), or a
     compiled Keras model with one `batch` of its data (only shapes are read). `limit` is what TensorFlow may use, e.g. "2GiB";
-    without it, what this machine has. `batch_size` asks for another size than the batch has. Nothing that is trained is kept.
+    without it, what this machine has. `batch_size` asks for another size than the batch has; `max_batch` for the largest that fits
+    into `limit`, found in several processes and with no out-of-memory error on the way. Nothing that is trained is kept.
     """
     from legroom.front.rehearsed import named_step
     from legroom.front.saved_model import saved_model
@@ -180,6 +211,6 @@ def rehearse(
                 "Its size is changed by batch_size=32.",
             )
         target, environment = named_step(step)
-        return rehearse_target(target, limit=limit, batch=batch_size, environment=environment)
+        return rehearse_target(target, limit=limit, batch=batch_size, max_batch=max_batch, environment=environment)
     with saved_model(step, batch) as (target, environment):
-        return rehearse_target(target, limit=limit, batch=batch_size, environment=environment)
+        return rehearse_target(target, limit=limit, batch=batch_size, max_batch=max_batch, environment=environment)

@@ -42,6 +42,7 @@ class Rehearsal:
     out_of_memory: OomFact | None = None
     seconds: float = 0.0
     notes: tuple[str, ...] = ()
+    max_batch: int | None = None  # where the largest was looked for; 0: not even one example fits
 
     @property
     def fits(self) -> bool:

@@ -28,6 +28,7 @@ def rehearsal_view(rehearsal: Rehearsal) -> dict[str, Any]:
         "first_step_peak_bytes": rehearsal.first_step_peak_bytes,
         "step_peaks_bytes": list(rehearsal.step_peaks),
         "resident_bytes": rehearsal.resident_bytes,
+        "max_batch": rehearsal.max_batch,
         "out_of_memory": None
         if oom is None
         else {**asdict(oom), "shape": None if oom.shape is None else list(oom.shape)},
@@ -40,6 +41,8 @@ def rehearsal_text(rehearsal: Rehearsal) -> RenderableType:
     """The whole answer, ready to print."""
     notes = [Text(f"note: {note}", style="dim") for note in rehearsal.notes]
     oom = rehearsal.out_of_memory
+    if rehearsal.max_batch:
+        notes = [Text(f"The largest batch that fits is {rehearsal.max_batch}.", style="bold"), *notes]
     return Group(verdict(rehearsal) if oom is None else failure(rehearsal, oom), *notes)
 
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 
 from legroom.engines.layer_names import LayerNames
 from legroom.engines.op.bfc import Bfc
+from legroom.engines.op.crowding import crowded_bytes, crowds
 from legroom.engines.op.executor import Executor
 from legroom.engines.op.graph import Graph
 from legroom.engines.op.ledger import RANDOM_DRAFTS, Held, tell_second_step
@@ -35,7 +36,8 @@ class Machine:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What several runs of a step came to. `failure` is that of the first run that found no room, if one did."""
+    """What several runs of a step came to. `peaks` are those of the runs and, where loops can crowd, of the same runs if they had.
+    `failure` is that of the first run that found no room, if one did."""
 
     program: Program
     peaks: tuple[int, ...]
@@ -59,6 +61,9 @@ def simulate_graph(step: Step, graph: Graph, machine: Machine, seeds: tuple[int,
     runs.sort(key=lambda found: found.peak_bytes)
     middle = runs[len(runs) // 2]
     peaks = tuple(found.peak_bytes for found in runs)
+    found = crowds(graph, planned.plans)
+    if found:
+        peaks += tuple(crowded_bytes(found, *told_by(each)) for each in runs if each.failure is None)
     program = names.program(middle.executor, middle.peak_bytes)
     return Outcome(program, peaks, middle.allocator.peak_reserved_bytes, failure)
 
@@ -78,6 +83,10 @@ def run(planned: Planned, names: "Names", machine: Machine, seed: int) -> Run:
     executor = Executor(planned, allocator, machine.threads, seed)
     failure = tell_second_step(executor, allocator, lambda: executor.place(names.creation()), names.asking)
     return Run(allocator.peak_in_use_bytes, executor, allocator, failure)
+
+
+def told_by(each: Run) -> tuple[list[int], list[tuple[Held, int, int]], int]:
+    return each.executor.schedule, list(each.executor.told()), each.peak_bytes
 
 
 def instruction(op: Op, name: str, where: str) -> Instruction:

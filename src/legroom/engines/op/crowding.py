@@ -1,0 +1,193 @@
+"""Loops whose turns run ahead of their sums: how much may be waiting there at most.
+
+TensorFlow lets so many turns of a loop run side by side as its `parallel_iterations` says (Keras' recurrent layers: 32). What a turn
+makes for something that is carried from turn to turn (a weight's gradient, to be added to the sum of the turns so far) waits where the
+sum is behind. It falls behind whenever the system takes the core from a thread in the middle of one product, for a few milliseconds:
+the others run on, newest first (`executor.py`), until that many turns are open, and all their products wait for the one that is missing.
+Where kernels take microseconds it is common: 80 steps of a bidirectional LSTM in four micro-batches peaked at 53 to 74 MB on two
+cores. In eight profiled steps of another (`both_ways`) 34 to 63 products waited; in the simulation's runs, whose kernels are never
+interrupted, up to 8. In which step it happens is chance, how much it can be is not: a turn does not start before the one
+`parallel_iterations` before it has ended.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+
+from legroom.engines.op.graph import LOOP_END, LOOP_GATE, Graph
+from legroom.engines.op.ledger import Held
+from legroom.engines.op.planned import Plan
+
+
+@dataclass(frozen=True, slots=True)
+class Crowd:
+    """A loop's nodes, of all turns, whose results can wait for what is carried, and the bytes of those results in as many turns as may
+    be open at once."""
+
+    makers: frozenset[int]
+    most_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Loop:
+    """A loop as it was laid out: its turns, each from the gate that opens it to the one that closes it, and its last node."""
+
+    turns: tuple[tuple[int, int], ...]
+    last: int
+
+
+def crowds(graph: Graph, plans: Sequence[Plan]) -> list[Crowd]:
+    """The loops in which something can pile up."""
+    read_until = {tensor: number for number, node in enumerate(graph.nodes) for tensor in node.inputs}
+    found = []
+    for loop in loops_of(graph):
+        at_once = open_at_once(graph, loop)
+        if at_once < 2:
+            continue
+        waiting = waiting_in(graph, plans, loop, read_until)
+        names = {graph.nodes[number].op.name for number in waiting}
+        nodes = range(loop.turns[0][0], loop.last)
+        makers = frozenset(number for number in nodes if graph.nodes[number].op.name in names)
+        if makers:
+            found.append(Crowd(makers, at_once * sum(waiting.values())))
+    return found
+
+
+def loops_of(graph: Graph) -> Iterator[Loop]:
+    """Turns lie one after the other, each between two gates of the loop's name; a loop inside the loop lies inside a turn."""
+    opened: list[int] = []
+    turns: list[dict[str, list[tuple[int, int]]]] = [{}]  # of the loops at each depth
+    for number, node in enumerate(graph.nodes):
+        name = node.op.name
+        if node.op.kind == LOOP_GATE:
+            if opened and graph.nodes[opened[-1]].op.name == name:
+                turns.pop()
+                turns[-1].setdefault(name, []).append((opened.pop(), number))
+            else:
+                opened.append(number)
+                turns.append({})
+        elif node.op.kind == LOOP_END and name in turns[-1]:
+            yield Loop(tuple(turns[-1].pop(name)), number)
+
+
+def open_at_once(graph: Graph, loop: Loop) -> int:
+    """How many turns may be open: the last one's gate waits for the end of the one so many before it."""
+    ends = {end: i for i, (_, end) in enumerate(loop.turns)}
+    awaited = [ends[number] for number in graph.nodes[loop.turns[-1][0]].after if number in ends]
+    return len(loop.turns) - 1 - max(awaited) if awaited else len(loop.turns)
+
+
+def waiting_in(graph: Graph, plans: Sequence[Plan], loop: Loop, read_until: Mapping[int, int]) -> dict[int, int]:
+    """What the last turn makes that can wait for something carried while its maker gets any number of turns ahead of that: nodes →
+    bytes. What is read after the loop is held anyway. Kernels that are cheap run where their inputs were made, one after the other."""
+    before, turn = loop.turns[-2:]
+    needs = carried_into(graph, before, turn)
+    buffers: dict[int, tuple[int, int]] = {}  # of the turn's tensors: which node made it, and as which output
+    kept: set[tuple[int, int]] = set()
+    for number in range(*turn):
+        node = graph.nodes[number]
+        need = union(needs, node.inputs)
+        for k, tensor in enumerate(node.outputs):
+            needs[tensor] = need
+            share = plans[number].shares[k]
+            made = (number, k) if share is None else buffers.get(node.inputs[share])
+            if made is not None:
+                buffers[tensor] = made
+                if read_until.get(tensor, 0) >= loop.last:
+                    kept.add(made)
+    ever = ever_needed(graph, needs, before, turn)
+    found: set[tuple[int, int]] = set()
+    for number in range(*turn):
+        node = graph.nodes[number]
+        need = union(needs, node.inputs)
+        for tensor in node.inputs:
+            made = buffers.get(tensor)
+            if made is not None and need & ~ever(needs[tensor]) and not (plans[number].cheap and plans[made[0]].cheap):
+                found.add(made)
+    sizes: Counter[int] = Counter()
+    for number, k in found - kept:
+        sizes[number] += plans[number].sizes[k]
+    return {number: size for number, size in sizes.items() if size}
+
+
+def union(needs: Mapping[int, int], tensors: Iterable[int]) -> int:
+    need = 0
+    for tensor in tensors:
+        need |= needs.get(tensor, 0)
+    return need
+
+
+def carried_into(graph: Graph, before: tuple[int, int], turn: tuple[int, int]) -> dict[int, int]:
+    """What a turn reads of what the one before made, a bit each. Whole numbers do not count: the turn's own is one, and everything in
+    a turn waits for it."""
+    read = {tensor for number in range(*turn) for tensor in graph.nodes[number].inputs}
+    left = [tensor for number in range(*before) for tensor in graph.nodes[number].outputs if tensor in read]
+    arrays = graph.tensors
+    counted = [t for t in left if arrays[t].shape or not arrays[t].dtype.startswith(("int", "uint"))]
+    return {tensor: 1 << i for i, tensor in enumerate(counted)}
+
+
+def ever_needed(
+    graph: Graph, needs: Mapping[int, int], before: tuple[int, int], turn: tuple[int, int]
+) -> Callable[[int], int]:
+    """From what a node needs of the turn before to what it needs of any turn: what is carried was itself made from what was carried."""
+    made = {(graph.nodes[n].op.name, k): t for n in range(*turn) for k, t in enumerate(graph.nodes[n].outputs)}
+    came_from: dict[int, int] = {}
+    for number in range(*before):
+        node = graph.nodes[number]
+        for k, tensor in enumerate(node.outputs):
+            if tensor in needs:
+                came_from[needs[tensor]] = needs.get(made.get((node.op.name, k), -1), 0)
+
+    @cache
+    def ever(need: int) -> int:
+        wider = need
+        for bit, more in came_from.items():
+            if need & bit:
+                wider |= more
+        return need if wider == need else ever(wider)
+
+    return ever
+
+
+def crowded_bytes(
+    found: Sequence[Crowd], schedule: Sequence[int], told: Iterable[tuple[Held, int, int]], peak_bytes: int
+) -> int:
+    """The peak of a run had each loop kept what it has made so far for its sums, up to as many turns as may be open, as long as it
+    makes more. Beside them the allocator is taken to leave unused what it did at the run's own peak."""
+    owners: dict[int, list[int]] = {}
+    for i, crowd in enumerate(found):
+        for number in crowd.makers:
+            owners.setdefault(number, []).append(i)
+    changes: list[list[tuple[int, int]]] = [[] for _ in range(len(schedule) + 1)]  # (whose, bytes); of all: -1
+    for held, birth, death in told:
+        whose = owners.get(held.number, ()) if held.owner == "output" else ()
+        for i in (-1, *whose):
+            changes[birth].append((i, held.size_bytes))
+            changes[death + 1].append((i, -held.size_bytes))
+    ran: dict[int, list[int]] = {}
+    for place, number in enumerate(schedule):
+        for i in owners.get(number, ()):
+            ran.setdefault(i, []).append(place)
+    opening: dict[int, list[int]] = {}
+    closing: dict[int, list[int]] = {}
+    for i, places in ran.items():
+        opening.setdefault(places[0], []).append(i)
+        closing.setdefault(places[-1], []).append(i)
+    live, highest, crowded = 0, 0, 0
+    waiting, made = [0] * len(found), [0] * len(found)
+    running: set[int] = set()
+    for place, here in enumerate(changes):
+        running.update(opening.get(place, ()))
+        for i, size in here:
+            if i < 0:
+                live += size
+            else:
+                waiting[i] += size
+                made[i] += max(0, size)
+        highest = max(highest, live)
+        more = sum(max(0, min(made[i], found[i].most_bytes) - waiting[i]) for i in running)
+        crowded = max(crowded, live + more)
+        running.difference_update(closing.get(place, ()))
+    return crowded + peak_bytes - highest
