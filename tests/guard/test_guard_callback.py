@@ -8,6 +8,7 @@ import pytest
 import tensorflow as tf
 
 import legroom
+from legroom.changes.microbatch import split
 from legroom.errors import InputError
 from legroom.guard.retry import GaveUp
 
@@ -236,3 +237,66 @@ def test_wrong_options_are_refused(tmp_path):
         legroom.Guard(retry_larger=0)
     with pytest.raises(InputError, match="cannot be written"):
         legroom.Guard(report=tmp_path / "nowhere" / "run.jsonl")
+
+
+class OwnStep(keras.Model):
+    """As in Keras' guide."""
+
+    def train_step(self, data):
+        x, y = data
+        with tf.GradientTape() as tape:
+            predicted = self(x, training=True)
+            loss = self.compute_loss(y=y, y_pred=predicted)
+        self.optimizer.apply(tape.gradient(loss, self.trainable_variables), self.trainable_variables)
+        for metric in self.metrics:
+            if metric.name == "loss":
+                metric.update_state(loss)
+            else:
+                metric.update_state(y, predicted)
+        return {metric.name: metric.result() for metric in self.metrics}
+
+
+@pytest.mark.parametrize("eager", [False, True], ids=["graph", "eager"])
+def test_a_train_step_of_ones_own_is_guarded_in_slices_too(eager):
+    found = []
+    for guard in (None, legroom.Guard()):
+        keras.utils.set_random_seed(3)
+        inputs = keras.Input((6,))
+        model = OwnStep(inputs, keras.layers.Dense(1)(Narrow()(keras.layers.Dense(8, activation="tanh")(inputs))))
+        model.compile(keras.optimizers.SGD(0.1), "mse", metrics=["mae"], run_eagerly=eager, jit_compile=False)
+        if guard is not None:
+            Narrow.rows = 10
+            if not eager:
+                split(model, 2)
+        found.append((model, fit(model, guard).history))
+    (plain, logs), (guarded, guarded_logs) = found
+    assert same(plain, guarded, 1e-5)
+    assert guarded_logs.keys() == logs.keys()
+    assert all(guarded_logs[name] == pytest.approx(logs[name], rel=1e-4) for name in logs)
+    assert {event.kind for event in guard.run.events} == ({"out_of_memory", "changed"} if eager else set())
+
+
+@pytest.mark.parametrize("options", [{}, {"eager": True}, {"jit_compile": True}], ids=["graph", "eager", "compiled"])
+def test_each_of_several_losses_is_logged_as_without_it(options):
+    histories = []
+    for guard in (None, legroom.Guard()):
+        keras.utils.set_random_seed(3)
+        inputs = keras.Input((6,))
+        model = keras.Model(inputs, {name: keras.layers.Dense(1, name=name)(inputs) for name in "ab"})
+        eager = options.get("eager", False)
+        model.compile("sgd", {"a": "mse", "b": "mae"}, run_eagerly=eager, jit_compile=options.get("jit_compile", False))
+        targets = {"a": Y, "b": 100 * numpy.arange(50, dtype="float32")[:, None]}
+        callbacks = [] if guard is None else [guard]
+        fitted = model.fit(
+            X,
+            targets,
+            batch_size=16,
+            epochs=2,
+            shuffle=False,
+            verbose=0,
+            callbacks=callbacks,
+            validation_data=(X, targets),
+        )
+        histories.append(fitted.history)
+    assert histories[1].keys() == histories[0].keys()
+    assert all(histories[1][name] == pytest.approx(histories[0][name], rel=1e-5) for name in histories[0])

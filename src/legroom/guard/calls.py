@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
+from legroom.guard.loss_trackers import weighed_as_in_fit
 from legroom.guard.snapshots import Held, hold
 from legroom.guard.traced import allocated_bytes, written_variables
 
@@ -49,6 +50,7 @@ class Traced:
     function: Callable[[Any], Any]
     jit_compile: bool = False
     known: dict[Any, Call] = field(default_factory=dict)
+    model: Any = None  # whose losses are logged
 
     @cached_property
     def traced(self) -> Any:
@@ -74,7 +76,8 @@ class Traced:
             )
         call = self.known.get(key)
         if call is None:
-            call = self.known[key] = Call(self.traced.get_concrete_function(data))
+            with weighed_as_in_fit(self.model):
+                call = self.known[key] = Call(self.traced.get_concrete_function(data))
         return call, [leaf for leaf in leaves if leaf is not None]
 
 

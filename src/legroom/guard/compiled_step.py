@@ -39,7 +39,7 @@ class CompiledStep:
 
     @cached_property
     def whole(self) -> Traced:
-        return Traced(self.model.train_step, jit_compile=True)
+        return Traced(self.model.train_step, jit_compile=True, model=self.model)
 
     def __call__(self, data: Any) -> Any:
         if self.model.optimizer is not None and not self.model.optimizer.built and self.model.built:

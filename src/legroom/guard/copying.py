@@ -20,7 +20,7 @@ class CopyStep:
 
     @cached_property
     def whole(self) -> Traced:
-        return Traced(self.model.train_step)
+        return Traced(self.model.train_step, model=self.model)
 
     def __call__(self, data: Any) -> Any:
         self.update.careful += 1

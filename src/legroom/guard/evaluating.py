@@ -83,7 +83,7 @@ class Testing:
             build(self.model, data)
             return lambda: step(data), hold(step_variables(self.model))
         if count not in self.traced:
-            self.traced[count] = Traced(step, compiled)
+            self.traced[count] = Traced(step, compiled, model=self.model)
         call, leaves = self.traced[count].prepare(data)
         return lambda: call(leaves), call.hold()
 

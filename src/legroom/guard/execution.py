@@ -5,6 +5,7 @@ from typing import Any
 
 from legroom.engines.out_of_memory import is_oom
 from legroom.guard.journal import Witness
+from legroom.guard.loss_trackers import taken_from
 
 
 def execute(iterator: Any, most: int, step: Callable[[Any], Any], witness: Witness, ended: Callable[[], None]) -> Any:
@@ -13,6 +14,7 @@ def execute(iterator: Any, most: int, step: Callable[[Any], Any], witness: Witne
 
     at_the_end = (StopIteration, tf.errors.OutOfRangeError)
     logs = None
+    token = taken_from.set(iterator)
     try:
         for number in range(most):
             try:
@@ -32,4 +34,6 @@ def execute(iterator: Any, most: int, step: Callable[[Any], Any], witness: Witne
     except BaseException:
         ended()
         raise
+    finally:
+        taken_from.reset(token)
     return logs

@@ -3,7 +3,7 @@
 A step that is being run in slices (`changes.custom_loop`) is asked first: it applies only in its last slice.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -19,11 +19,15 @@ class Held:
     gradients: list[Any] = field(default_factory=list)
     variables: list[Any] | None = None
     calls: int = 0
+    mark: int | None = None  # what `at_update` said at that moment
 
 
 @contextmanager
-def holding(model: Any) -> Iterator[Held]:
-    """Meanwhile the model's optimizer notes what it is told to apply; another one of the model's is not allowed to update."""
+def holding(model: Any, at_update: Callable[[], int] | None = None) -> Iterator[Held]:
+    """Meanwhile the model's optimizer notes what it is told to apply; another one of the model's is not allowed to update.
+
+    `at_update` is called at that moment: not when a step is only tried out, nor for slices before the last.
+    """
     import keras
 
     held = Held()
@@ -37,6 +41,8 @@ def holding(model: Any) -> Iterator[Held]:
 
     def keep(grads: list[Any], trainable_variables: Any) -> None:
         held.calls += 1
+        if at_update is not None and held.mark is None:
+            held.mark = at_update()
         held.gradients = list(grads)
         held.variables = None if trainable_variables is None else list(trainable_variables)
 

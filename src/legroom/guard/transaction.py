@@ -55,7 +55,7 @@ class GraphStep:
 
     @cached_property
     def gradients(self) -> Traced:
-        return Traced(self.trace_gradients)
+        return Traced(self.trace_gradients, model=self.model)
 
     def trace_gradients(self, data: Any) -> Any:
         """The gradient pass: what the step logs, and its gradients as a flat list of tensors."""
@@ -159,17 +159,8 @@ def held_back(
     model: Any, step: Callable[[], Any], at_update: Callable[[], int] | None
 ) -> tuple[Any, HeldBack, int | None]:
     """Run the step with its optimizer held back. `at_update` is called at that moment; what it says is handed back."""
-    marks: list[int] = []
     try:
-        with holding(model) as held:
-            if at_update is not None:
-                note = model.optimizer.__dict__["apply"]
-
-                def marked(grads: Any, trainable_variables: Any = None) -> None:
-                    marks.append(at_update())
-                    note(grads, trainable_variables)
-
-                model.optimizer.__dict__["apply"] = marked
+        with holding(model, at_update) as held:
             logs = step()
     except LegroomError as error:
         if "several optimizers" in error.message:
@@ -177,7 +168,7 @@ def held_back(
         raise
     if held.calls > 1:
         raise not_separable(model, f"updates weights {held.calls} times")
-    return logs, held, marks[0] if marks else None
+    return logs, held, held.mark
 
 
 def count_operations() -> int:
