@@ -66,6 +66,7 @@ bench-accuracy: $(READY)
 bench-plan: $(READY)
 	$(BIN)/python bench/plan.py --write
 	$(BIN)/python bench/accumulation.py --write
+	$(BIN)/python bench/largest_on_cpu.py --write
 
 bench-guard: $(READY)
 	$(BIN)/python bench/guard.py --write

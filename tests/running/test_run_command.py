@@ -50,6 +50,13 @@ def test_an_error_has_the_scripts_own_traceback(tmp_path):
     assert (done.returncode, done.stderr) == (1, plain.stderr)
 
 
+def test_an_interrupted_script_ends_as_python_does(tmp_path):
+    source = "import os, signal, time\nos.kill(os.getpid(), signal.SIGINT)\ntime.sleep(30)\n"
+    done = run(tmp_path, source)
+    assert done.returncode == 128 + signal.SIGINT
+    assert done.stderr.endswith("KeyboardInterrupt\n")
+
+
 def test_os_exit_ends_it_with_its_code(tmp_path):
     assert run(tmp_path, "import os; os._exit(5)").returncode == 5
 

@@ -98,6 +98,8 @@ def explain_what_ends_it() -> None:
             print_error(error.message, error.hint)
             return
         before(kind, error, trace)
+        if isinstance(error, KeyboardInterrupt):
+            return  # Python ends by SIGINT after it, unless more code is compiled before: the exit code would be 1
         with suppress(Exception):
             explain(error)
 
