@@ -11,14 +11,13 @@ and Legroom's four micro-batches are run for real, too: the examples of one upda
 import argparse
 import json
 import math
-import os
 import pathlib
-import subprocess
 import sys
 from typing import Any
 
-HERE = pathlib.Path(__file__).resolve().parent
-sys.path.insert(0, str(HERE))
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
+from limited_child import ask
+
 MIB = 2**20
 CASES = (
     *("tutorial_cnn:8", "seed3:8", "gru:32", "lstm:8", "wavenet:2", "mixer:4", "super_resolution:2", "autoencoder:4"),
@@ -63,7 +62,7 @@ def run(case: str, way: str, batch: int, steps: int) -> None:
     print("ROW " + json.dumps({"failed": False, "peaks": peaks, "resident": resident}), flush=True)
 
 
-def ask(case: str, limit: int) -> None:
+def tell(case: str, limit: int) -> None:
     """What Legroom says, twice."""
     import legroom
 
@@ -75,17 +74,7 @@ def ask(case: str, limit: int) -> None:
 
 
 def child(*arguments: str, limit: int | None = None) -> dict[str, Any]:
-    env = os.environ | {"KERAS_BACKEND": "tensorflow", "TF_CPP_MIN_LOG_LEVEL": "3", "TF_ENABLE_ONEDNN_OPTS": "0"}
-    env |= {"CUDA_VISIBLE_DEVICES": "-1"}
-    if limit is not None:
-        env |= {"TF_CPU_ALLOCATOR_USE_BFC": "1", "TF_CPU_BFC_MEM_LIMIT_IN_MB": str(limit // MIB)}
-    done = subprocess.run([sys.executable, __file__, *arguments], env=env, capture_output=True, text=True, check=False)
-    rows = [line[4:] for line in done.stdout.splitlines() if line.startswith("ROW ")]
-    if rows:
-        return dict(json.loads(rows[-1]))
-    if done.returncode < 0 or "OOM" in done.stderr:
-        return {"failed": True}
-    raise RuntimeError(f"{arguments}: {done.stderr[-1500:]}")
+    return ask(__file__, *arguments, limit=limit)
 
 
 def largest(case: str, way: str, limit: int, start: int) -> int:
@@ -159,7 +148,7 @@ def main() -> None:
         run(options.run, options.way, options.batch, options.steps)
         return
     if options.ask:
-        ask(options.ask, options.limit)
+        tell(options.ask, options.limit)
         return
     rows = []
     for case in options.cases or CASES:

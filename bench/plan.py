@@ -8,14 +8,14 @@ for that budget; and with the plan applied, under the same limit, it must train.
 
 import argparse
 import json
-import os
 import pathlib
-import subprocess
 import sys
 import time
 from typing import Any
 
-HERE = pathlib.Path(__file__).resolve().parent
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
+from limited_child import ask
+
 MIB = 2**20
 CASES = (
     *("vit:16", "bert:64", "gpt:4", "super_resolution:32", "mixer:32", "wavenet:16", "tagger:64", "both_ways:32"),
@@ -25,7 +25,6 @@ STEPS = 3
 
 
 def setup(case: str) -> tuple[Any, Any, Any]:
-    sys.path.insert(0, str(HERE))
     import zoo
 
     name, batch = case.split(":")
@@ -70,17 +69,7 @@ def make_plan(case: str, budget: int, path: str) -> None:
 
 
 def child(*arguments: str, limit: int | None = None) -> dict[str, Any]:
-    env = os.environ | {"KERAS_BACKEND": "tensorflow", "TF_CPP_MIN_LOG_LEVEL": "3", "TF_ENABLE_ONEDNN_OPTS": "0"}
-    env |= {"CUDA_VISIBLE_DEVICES": "-1"}
-    if limit is not None:
-        env |= {"TF_CPU_ALLOCATOR_USE_BFC": "1", "TF_CPU_BFC_MEM_LIMIT_IN_MB": str(limit // MIB)}
-    done = subprocess.run([sys.executable, __file__, *arguments], env=env, capture_output=True, text=True, check=False)
-    rows = [line[4:] for line in done.stdout.splitlines() if line.startswith("ROW ")]
-    if rows:
-        return dict(json.loads(rows[-1]))
-    if done.returncode < 0 or "OOM" in done.stderr:
-        return {"failed": True, "peak": None, "seconds": None}
-    raise RuntimeError(f"{arguments}: {done.stderr[-1500:]}")
+    return {"peak": None, "seconds": None, **ask(__file__, *arguments, limit=limit)}
 
 
 def compare(case: str, folder: pathlib.Path) -> dict[str, Any]:
@@ -174,7 +163,6 @@ def main() -> None:
             print(table(rows[-1:]).splitlines()[-1], file=sys.stderr, flush=True)
     print(table(rows))
     if options.write:
-        sys.path.insert(0, str(HERE))
         from pages import put
 
         put("plan.md", "half", table(rows))

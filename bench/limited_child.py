@@ -1,0 +1,24 @@
+"""A benchmark's own program in a process whose TensorFlow has the BFC allocator on the CPU, with a limit."""
+
+import json
+import os
+import subprocess
+import sys
+from typing import Any
+
+MIB = 2**20
+
+
+def ask(program: str, *arguments: str, limit: int | None = None) -> dict[str, Any]:
+    """The last line `ROW {…}` that it prints; {"failed": True} where memory ended it before."""
+    env = os.environ | {"KERAS_BACKEND": "tensorflow", "TF_CPP_MIN_LOG_LEVEL": "3", "TF_ENABLE_ONEDNN_OPTS": "0"}
+    env |= {"CUDA_VISIBLE_DEVICES": "-1"}
+    if limit is not None:
+        env |= {"TF_CPU_ALLOCATOR_USE_BFC": "1", "TF_CPU_BFC_MEM_LIMIT_IN_MB": str(limit // MIB)}
+    done = subprocess.run([sys.executable, program, *arguments], env=env, capture_output=True, text=True, check=False)
+    rows = [line[4:] for line in done.stdout.splitlines() if line.startswith("ROW ")]
+    if rows:
+        return dict(json.loads(rows[-1]))
+    if done.returncode < 0 or "OOM" in done.stderr:
+        return {"failed": True}
+    raise RuntimeError(f"{arguments}: {done.stderr[-1500:]}")
