@@ -9,7 +9,6 @@ Private names used, tested with Keras 3.15.1: `Layer._flatten_layers`, `Layer._s
 from typing import Any
 
 from legroom.changes.microbatch_probe import ROWS, call_model, eagerly, model_values, random_like, rows_of
-from legroom.engines.out_of_memory import is_oom
 from legroom.errors import InputError, LegroomError
 
 KEPT = ROWS // 2  # rows that are the same in both calls
@@ -37,10 +36,8 @@ def check_samples(model: Any, x: Any) -> None:
         eagerly(lambda: compare(model, x))
     except LegroomError:
         raise
-    except Exception as error:
-        if is_oom(error):
-            raise  # nothing was found out
-        return  # the user's own, on inputs that may not suit it
+    except Exception:  # noqa: BLE001 - the user's own, on inputs that may not suit it
+        return
 
 
 def is_known(model: Any) -> bool:
