@@ -113,7 +113,7 @@ def made(kind: Callable[..., Any], **settings: Any) -> Any:
     [Base, AsInTheGuide, WithTracker, WithSecondOptimizer, Clipping, UpdatingTwice],
     ids=lambda kind: kind.__name__,
 )
-@pytest.mark.parametrize("mode", ["graph", "eager", pytest.param("xla", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("mode", ["graph", *(pytest.param(mode, marks=pytest.mark.slow) for mode in ("eager", "xla"))])
 def test_weights_and_logs_are_the_whole_batches(kind: Any, mode: str) -> None:
     plain, sliced = (made(kind, run_eagerly=mode == "eager", jit_compile=mode == "xla") for _ in range(2))
     split(sliced, 3)  # 3, 3 and 2 samples

@@ -83,6 +83,7 @@ def test_a_model_that_does_not_fit_and_a_batch_that_is_not_known() -> None:
         find_largest(lambda *_: Rehearsal(None, "graph", MIB, 5, 5, (5,), 5), MIB, MIB, 3)
 
 
+@pytest.mark.slow  # nine processes
 @pytest.mark.tensorflow
 def test_a_real_one(tmp_path) -> None:
     (tmp_path / "train.py").write_text(
