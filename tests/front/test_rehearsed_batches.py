@@ -69,6 +69,14 @@ def test_what_fails_under_the_budget_itself_is_made_smaller() -> None:
     assert found.max_batch == machine.peak(found.max_batch) // MIB - 100 <= machine.largest(400 * MIB)
 
 
+def test_what_is_far_too_large_under_the_budget_itself_is_halved_and_not_called_nothing() -> None:
+    machine = Machine(100 * MIB, MIB, 8, torn=0.4)
+    found = find_largest(machine, 400 * MIB, 4000 * MIB, 3)
+    assert found.fits
+    assert found.max_batch is not None
+    assert 1 < found.max_batch <= machine.largest(400 * MIB)
+
+
 def test_where_not_one_sample_fits_it_is_zero() -> None:
     found = find_largest(Machine(100 * MIB, 50 * MIB, 8), 120 * MIB, 4000 * MIB, 3)
     assert found.max_batch == 0

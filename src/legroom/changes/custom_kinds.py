@@ -6,7 +6,8 @@ from typing import Any
 
 from legroom.changes.custom_run import Kind, Kinds, cannot
 from legroom.changes.custom_trial import Known, Seen
-from legroom.changes.microbatch_probe import CUTS, ROWS
+from legroom.changes.made_up import ROWS
+from legroom.changes.microbatch_probe import CUTS
 from legroom.errors import InputError
 from legroom.records.plan import Exactness
 

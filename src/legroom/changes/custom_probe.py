@@ -3,7 +3,7 @@
 It is tried with the weights that it has, and with others.
 Each gradient is a mean over the samples, a sum of them, or neither, in which case the step is refused. What reaches the
 optimizer, what is assigned and what is returned must come out of slices as they do of the whole. The data are a few rows: of
-the batch where there is one, and made-up ones, also with entries that are often left out of losses (0, -1, 255, -100, NaN).
+the batch where there is one, and made-up ones, also with entries that are often left out of losses (0, -1, 255, -100, -999, NaN).
 """
 
 from collections.abc import Callable, Iterator
@@ -19,8 +19,9 @@ from legroom.changes.custom_hooks import listened
 from legroom.changes.custom_kinds import MASKED, SHARES, Candidates, Judge, choose
 from legroom.changes.custom_run import Kind, Kinds, cannot, share
 from legroom.changes.custom_trial import Known, Seen, Trial
+from legroom.changes.made_up import IGNORED, ROWS, random_like, rows_of, with_mark
 from legroom.changes.microbatch_loop import Found, add_gradients
-from legroom.changes.microbatch_probe import CUTS, IGNORED, ROWS, TOLERANCE, eagerly, random_like, rows_of, with_mark
+from legroom.changes.microbatch_probe import CUTS, TOLERANCE, eagerly
 from legroom.errors import InputError, LegroomError
 
 LOOSE = 5e-2  # in 16 bits

@@ -14,19 +14,17 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeVar
 
+from legroom.changes.made_up import ROWS, ignored_labels, random_like, rows_of
 from legroom.errors import InputError
 
 Kind = Literal["samples", "mean", "sum"]  # one value a sample; one number that is their mean; one that is their sum
 
 Result = TypeVar("Result")
 
-ROWS = 6
 CUTS = ((0, 4), (4, 6))  # uneven, so that a plain mean of slices is told from a weighted one
-LENGTH = 5  # where a dimension other than the batch's is not known
 TOLERANCE = 1e-3
 COUPLED = ("dice", "tversky", "circle")  # of Keras' own losses those that may look at several samples at once
 STYLES = ("binary", "unit", "signed", "binary again")
-IGNORED = (-1.0, 255.0, -100.0, -999.0, float("nan"))  # what labels that a loss leaves out are often marked with
 
 
 @dataclass(frozen=True)
@@ -133,40 +131,6 @@ def kinds_or_none(call: Callable[[Any], list[Any]], arrays: Any) -> set[Kind] | 
         return kinds_of_outputs(*whole_and_slices(call, arrays))[0]
     except Exception:  # noqa: BLE001 - a class of that number does not exist, say
         return None
-
-
-def ignored_labels(labels: Any, seed: int) -> Iterator[Any]:
-    """These labels, with a mark in place of some of them, for each of the usual marks that their type can hold."""
-    import keras
-
-    chosen = random_like(labels, "binary", seed + 1)
-    for mark in IGNORED:
-        changed: list[bool] = []
-
-        def marked(values: Any, marks: Any, mark: float = mark, changed: list[bool] = changed) -> Any:
-            made = with_mark(values, marks, mark)
-            changed.append(made is not values)
-            return made
-
-        made = keras.tree.map_structure(marked, labels, chosen)
-        if any(changed):
-            yield made
-
-
-def with_mark(values: Any, marks: Any, mark: float) -> Any:
-    """The mark where `marks` is not set; the values themselves where their type has no such number."""
-    import numpy
-
-    if values is None or values.dtype.kind not in "fiu" or (values.dtype.kind != "f" and not mark_fits(values, mark)):
-        return values
-    return numpy.where(marks.astype(bool), values, numpy.asarray(mark).astype(values.dtype))
-
-
-def mark_fits(values: Any, mark: float) -> bool:
-    import numpy
-
-    limits = numpy.iinfo(values.dtype)
-    return bool(limits.min <= mark <= limits.max)  # no NaN does
 
 
 def probe_added(model: Any, x: Any, count: int) -> tuple[Kind, ...]:
@@ -292,15 +256,6 @@ def whole_and_slices(call: Callable[[Any], list[Any]], arrays: Any) -> tuple[lis
     return eagerly(lambda: (on(0, ROWS), [on(*cut) for cut in CUTS]))
 
 
-def rows_of(arrays: Any, start: int, stop: int) -> Any:
-    import keras
-
-    def cut(array: Any) -> Any:
-        return None if array is None else keras.ops.convert_to_tensor(array[start:stop])
-
-    return keras.tree.map_structure(cut, arrays)
-
-
 def kinds_of_outputs(whole: list[Any], slices: list[list[Any]]) -> list[set[Kind] | None]:
     """For each output the kinds that it can be; None where the numbers say nothing."""
     if len({len(whole), *map(len, slices)}) > 1:
@@ -332,33 +287,6 @@ def kinds_of_output(whole: Any, slices: list[Any]) -> set[Kind] | None:
 def first_of(kinds: set[Kind]) -> Kind:
     order: tuple[Kind, ...] = ("samples", "mean", "sum")
     return next(kind for kind in order if kind in kinds)
-
-
-def random_like(tree: Any, style: str, seed: int = 0) -> Any:
-    """Small random arrays shaped as these tensors: integers are 0 or 1, floats as `style` says."""
-    import keras
-    import numpy
-
-    random = numpy.random.default_rng((seed, len(style)))
-
-    def one(tensor: Any) -> Any:
-        if tensor is None:
-            return None
-        shape = (ROWS, *(LENGTH if size is None else size for size in tensor.shape[1:]))
-        dtype = keras.backend.standardize_dtype(tensor.dtype)
-        if dtype == "string":
-            raise InputError(
-                "A loss cannot be tried out on inputs of text.", "Turn text into numbers before the model."
-            )
-        if dtype == "bfloat16":
-            dtype = "float32"  # NumPy has none
-        if "float" not in dtype or style.startswith("binary"):
-            often = numpy.linspace(0.1, 0.9, ROWS).reshape(ROWS, *[1] * (len(shape) - 1))  # not alike in the two slices
-            return (random.random(shape) < often).astype(dtype)
-        values = random.uniform(0.05, 0.95, shape) if style == "unit" else random.normal(size=shape)
-        return values.astype(dtype)
-
-    return keras.tree.map_structure(one, tree)
 
 
 def eagerly(function: Callable[[], Result]) -> Result:

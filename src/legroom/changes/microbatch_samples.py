@@ -8,7 +8,8 @@ Private names used, tested with Keras 3.15.1: `Layer._flatten_layers`, `Layer._s
 
 from typing import Any
 
-from legroom.changes.microbatch_probe import ROWS, call_model, eagerly, model_values, random_like, rows_of
+from legroom.changes.made_up import ROWS, random_like, rows_of
+from legroom.changes.microbatch_probe import call_model, eagerly, model_values
 from legroom.errors import InputError, LegroomError
 
 KEPT = ROWS // 2  # rows that are the same in both calls

@@ -170,9 +170,7 @@ def block_scope() -> type[Any]:
             self.changed: dict[int, tuple[Any, Any]] = {}
 
         def add_update(self, update: tuple[Any, Any]) -> None:
-            if (
-                on_tensorflow()
-            ):  # as it is without a block: what is read from a variable has no gradient by what was assigned
+            if on_tensorflow():  # what is read from a variable has no gradient by what was assigned, as without a block
                 update = (update[0], keras.ops.stop_gradient(update[1]))
             super().add_update(update)
             self.changed[id(update[0])] = update

@@ -56,14 +56,15 @@ def find_largest(run: RunBatch, budget_bytes: int, room_bytes: int, steps: int) 
 
 
 def verified(run: RunBatch, budget_bytes: int, known: dict[int, Measured]) -> Rehearsal:
-    """The largest of those that fitted, run under the budget itself; smaller ones, should it fail."""
+    """The largest of those that fitted, run under the budget itself; should it fail, a little smaller, then half as large."""
     batch = max((batch for batch, found in known.items() if found.fits), default=1)
-    for _ in range(TRIES):
+    failed = 0
+    while True:
         found = run(batch, budget_bytes, SURE_STEPS)
         if found.fits or batch == 1:
             return replace(found, max_batch=batch if found.fits else 0)
-        batch = max(1, min(batch - 1, int(batch / STEP)))
-    return replace(found, max_batch=0)
+        failed += 1
+        batch = max(1, min(batch - 1, int(batch / STEP)) if failed < TRIES else batch // 2)
 
 
 def measured(found: Rehearsal, budget_bytes: int) -> Measured:

@@ -1,0 +1,80 @@
+"""Made-up samples on which losses, models and steps are tried out: random ones, and labels with the marks that losses often leave out."""
+
+from collections.abc import Iterator
+from typing import Any
+
+from legroom.errors import InputError
+
+ROWS = 6
+LENGTH = 5  # where a dimension other than the batch's is not known
+IGNORED = (-1.0, 255.0, -100.0, -999.0, float("nan"))  # what labels that a loss leaves out are often marked with
+
+
+def random_like(tree: Any, style: str, seed: int = 0) -> Any:
+    """Small random arrays shaped as these tensors: integers are 0 or 1, floats as `style` says."""
+    import keras
+    import numpy
+
+    random = numpy.random.default_rng((seed, len(style)))
+
+    def one(tensor: Any) -> Any:
+        if tensor is None:
+            return None
+        shape = (ROWS, *(LENGTH if size is None else size for size in tensor.shape[1:]))
+        dtype = keras.backend.standardize_dtype(tensor.dtype)
+        if dtype == "string":
+            raise InputError(
+                "A loss cannot be tried out on inputs of text.", "Turn text into numbers before the model."
+            )
+        if dtype == "bfloat16":
+            dtype = "float32"  # NumPy has none
+        if "float" not in dtype or style.startswith("binary"):
+            often = numpy.linspace(0.1, 0.9, ROWS).reshape(ROWS, *[1] * (len(shape) - 1))  # not alike in the two slices
+            return (random.random(shape) < often).astype(dtype)
+        values = random.uniform(0.05, 0.95, shape) if style == "unit" else random.normal(size=shape)
+        return values.astype(dtype)
+
+    return keras.tree.map_structure(one, tree)
+
+
+def rows_of(arrays: Any, start: int, stop: int) -> Any:
+    import keras
+
+    def cut(array: Any) -> Any:
+        return None if array is None else keras.ops.convert_to_tensor(array[start:stop])
+
+    return keras.tree.map_structure(cut, arrays)
+
+
+def ignored_labels(labels: Any, seed: int) -> Iterator[Any]:
+    """These labels, with a mark in place of some of them, for each of the usual marks that their type can hold."""
+    import keras
+
+    chosen = random_like(labels, "binary", seed + 1)
+    for mark in IGNORED:
+        changed: list[bool] = []
+
+        def marked(values: Any, marks: Any, mark: float = mark, changed: list[bool] = changed) -> Any:
+            made = with_mark(values, marks, mark)
+            changed.append(made is not values)
+            return made
+
+        made = keras.tree.map_structure(marked, labels, chosen)
+        if any(changed):
+            yield made
+
+
+def with_mark(values: Any, marks: Any, mark: float) -> Any:
+    """The mark where `marks` is not set; the values themselves where their type has no such number."""
+    import numpy
+
+    if values is None or values.dtype.kind not in "fiu" or (values.dtype.kind != "f" and not mark_fits(values, mark)):
+        return values
+    return numpy.where(marks.astype(bool), values, numpy.asarray(mark).astype(values.dtype))
+
+
+def mark_fits(values: Any, mark: float) -> bool:
+    import numpy
+
+    limits = numpy.iinfo(values.dtype)
+    return bool(limits.min <= mark <= limits.max)  # no NaN does
