@@ -66,7 +66,7 @@ class Probe:
         failed: BaseException | None = None
         for make in self.data():
             try:
-                new = self.compare(make())
+                new = self.compare(make(), loosely=is_far(make))
             except LegroomError:
                 raise
             except Exception as error:  # noqa: BLE001 - the user's own, on data that may not suit it
@@ -124,7 +124,7 @@ class Probe:
             trial.put_back()
         return trial
 
-    def compare(self, arrays: list[Any]) -> Candidates | None:
+    def compare(self, arrays: list[Any], *, loosely: bool = False) -> Candidates | None:
         """What the slices can be of the whole; None where the numbers say nothing."""
         if not self.known.built:
             self.try_rows(arrays, *CUTS[-1])
@@ -142,7 +142,7 @@ class Probe:
             raise cannot("has no finite gradients for a slice, where it has for the whole batch", MASKED)
         if any(seen.outline() != whole.outline() for seen in parts):
             raise cannot("takes other gradients of a slice than of the whole batch")
-        judge = Judge(LOOSE if self.known.half else TOLERANCE)
+        judge = Judge(LOOSE if self.known.half or loosely else TOLERANCE)
         gradients = judge.gradients(whole, parts)
         last = self.try_rows(arrays, *CUTS[-1], totals=summed(gradients, trials)).seen
         if last.outline() != whole.outline():
@@ -215,6 +215,12 @@ def made_up(batch: list[Any], style: str | float) -> list[Any]:
     inputs = 1 if style != style else 0  # noqa: PLR0124 - NaN: no model takes it for an input, which mostly comes first
     marked = zip(filled[inputs:], chosen[inputs:], strict=True)
     return [*filled[:inputs], *(with_mark(values, marks, style) for values, marks in marked)]
+
+
+def is_far(make: Callable[[], list[Any]]) -> bool:
+    """Whether its marks are so large that rounding counts, as inputs; a mean that leaves them out differs by far more."""
+    style = make.args[-1] if isinstance(make, partial) else None
+    return isinstance(style, float) and style != IGNORED[0]
 
 
 def restore(known: Known) -> str | None:
