@@ -1,6 +1,6 @@
 """The largest batch under a limit of TensorFlow's allocator on this CPU: what Legroom says, what is true, and what others get.
 
-    python bench/largest_on_cpu.py [MODEL:BATCH …] [--write]
+    python bench/largest_on_cpu.py [MODEL:BATCH …] [--lanes 1] [--write]
 
 The limit is 2.3 times what the model takes with the batch that is named. *predicted* is `legroom.estimate(..., max_batch=True)`, *rehearsed* is
 `legroom.rehearse(..., max_batch=True)`, which runs batches in more room than that. *true* is found with real runs under the limit: it trains, and what
@@ -16,6 +16,7 @@ import sys
 from typing import Any
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
+from lanes import side_by_side
 from limited_child import ask
 
 MIB = 2**20
@@ -142,7 +143,8 @@ def main() -> None:
     parser.add_argument("--steps", type=int)
     parser.add_argument("--ask")
     parser.add_argument("--limit", type=int)
-    parser.add_argument("--write", action="store_true")
+    parser.add_argument("--lanes", type=int, default=1, help="cases at a time, two cores for each")
+    parser.add_argument("--write", action="store_true", help="put the table into docs/plan.md")
     options = parser.parse_args()
     if options.run:
         run(options.run, options.way, options.batch, options.steps)
@@ -150,10 +152,13 @@ def main() -> None:
     if options.ask:
         tell(options.ask, options.limit)
         return
-    rows = []
-    for case in options.cases or CASES:
-        rows.append(compare(case))
-        print(table(rows[-1:]).splitlines()[-1], file=sys.stderr, flush=True)
+
+    def find(case: str) -> dict[str, Any]:
+        row = compare(case)
+        print(table([row]).splitlines()[-1], file=sys.stderr, flush=True)
+        return row
+
+    rows = list(side_by_side(options.cases or CASES, find, options.lanes))
     print(table(rows))
     if options.write:
         from pages import put

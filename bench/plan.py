@@ -1,6 +1,6 @@
 """Plans against the real allocator: a step that runs out of memory at half its peak, and the same step with its plan.
 
-    python bench/plan.py [MODEL:BATCH …] [--write]
+    python bench/plan.py [MODEL:BATCH …] [--lanes 1] [--write]
 
 For each model: the peak as it is, measured; under half of that as the real limit of TensorFlow's BFC allocator it must fail; `legroom.plan`
 for that budget; and with the plan applied, under the same limit, it must train. The table goes to docs/plan.md with --write.
@@ -14,12 +14,14 @@ import time
 from typing import Any
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
+from lanes import side_by_side
 from limited_child import ask
 
 MIB = 2**20
 CASES = (
     *("vit:16", "bert:64", "gpt:4", "super_resolution:32", "mixer:32", "wavenet:16", "tagger:64", "both_ways:32"),
-    *("gru:128", "sound:64", "resnet50:16", "unet:4", "mobilenetv2:16"),
+    *("gru:128", "sound:64", "resnet50:16", "unet:4", "mobilenetv2:16", "lstm:64", "convnexttiny:4", "autoencoder:8"),
+    *("seed3:8", "tutorial_cnn:8"),
 )
 STEPS = 3
 
@@ -146,7 +148,8 @@ def main() -> None:
     parser.add_argument("--plan")
     parser.add_argument("--budget", type=int)
     parser.add_argument("--out")
-    parser.add_argument("--write", action="store_true")
+    parser.add_argument("--lanes", type=int, default=1, help="cases at a time, two cores for each")
+    parser.add_argument("--write", action="store_true", help="put the table into docs/plan.md")
     options = parser.parse_args()
     if options.measure:
         measure(options.measure, options.plan_file)
@@ -156,11 +159,14 @@ def main() -> None:
         return
     import tempfile
 
-    rows = []
     with tempfile.TemporaryDirectory() as folder:
-        for case in options.cases or CASES:
-            rows.append(compare(case, pathlib.Path(folder)))
-            print(table(rows[-1:]).splitlines()[-1], file=sys.stderr, flush=True)
+
+        def find(case: str) -> dict[str, Any]:
+            row = compare(case, pathlib.Path(folder))
+            print(table([row]).splitlines()[-1], file=sys.stderr, flush=True)
+            return row
+
+        rows = list(side_by_side(options.cases or CASES, find, options.lanes))
     print(table(rows))
     if options.write:
         from pages import put

@@ -24,30 +24,11 @@ WAYS = ("plain", "slices_4", "blocks_half", "bfloat16")
 WARM, ROUNDS, STEPS = 3, 7, 5
 
 
-def actions_of(model: Any, batch: int, way: str) -> tuple[Any, ...]:
-    from legroom.changes.segments import costs_of
-    from legroom.plans.remat import Cost, choose_blocks, smallest
-    from legroom.records.plan import Action
-
-    if way == "plain":
-        return ()
-    if way == "bfloat16":
-        return (Action("mixed_precision", (("policy", "mixed_bfloat16"),)),)
-    if way.startswith("slices"):
-        return (Action("microbatch", (("count", int(way.split("_")[1])),)),)
-    chain = [(found.pop("name"), Cost(**found)) for found in costs_of(model, batch)]
-    costs = [cost for _, cost in chain]
-    everything = sum(cost.kept_bytes for cost in costs)
-    choice = smallest(costs) if way == "blocks_all" else choose_blocks(costs, everything // 2)
-    if choice is None or not choice.blocks:
-        return ()
-    return (Action("remat", (("blocks", tuple(tuple(chain[i][0] for i in block) for block in choice.blocks)),)),)
-
-
 def set_up(case: str, way: str) -> tuple[Any, Any, Any, tuple[Any, ...]]:
     """The compiled model with the actions done to it, its batch, and the actions."""
     sys.path[:0] = [str(HERE.parent), str(HERE.parent.parent / "src")]
     import zoo
+    from ways import actions_of
 
     from legroom.changes.actions import perform
 

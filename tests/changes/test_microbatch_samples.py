@@ -14,6 +14,7 @@ import pytest
 from keras import layers, ops
 
 from legroom.changes.microbatch import split
+from legroom.changes.microbatch_samples import is_known
 from legroom.errors import InputError, LegroomError
 
 X, Y = np.random.default_rng(0).normal(size=(2, 8, 6)).astype("float32")
@@ -119,6 +120,44 @@ def test_what_is_no_mans_own_is_not_cut(name: str, run_eagerly: bool) -> None:
 @pytest.mark.parametrize("name", TAKEN)
 def test_random_numbers_for_each_sample_are_no_reason(name: str) -> None:
     assert said(TAKEN[name]) == ""
+
+
+KNOWN: dict[str, tuple[Any, bool]] = {
+    "a residual sum": (lambda x: x + layers.Dense(5)(x), True),
+    "numbers": (lambda x: ops.gelu(2.0 * x - 1), True),
+    "a mean over the batch": (centred_by_operations, False),
+    "tensors of two ranks": (lambda x: x + ops.sum(x, axis=-1), False),
+    "an array": (lambda x: x + np.ones(5, "float32"), False),
+}
+
+
+@pytest.mark.parametrize("name", KNOWN)
+def test_operations_between_samples_of_one_shape_need_no_trial(name: str) -> None:
+    middle, known = KNOWN[name]
+    assert is_known(made(middle)) is known
+
+
+@pytest.mark.tensorflow
+def test_a_trial_lets_go_of_what_has_been_used() -> None:
+    code = """
+import keras, tensorflow as tf
+from keras import layers
+from legroom.changes.microbatch_samples import check_samples
+class Own(layers.Layer):
+    def call(self, x):
+        return 2.0 * x
+x = inputs = keras.Input((1 << 18,))
+for _ in range(20):
+    x = Own()(x)
+model = keras.Model(inputs, x)
+model.compile("sgd", "mse")
+check_samples(model, keras.Input((1 << 18,)))
+print("PEAK", tf.config.experimental.get_memory_info("CPU:0")["peak"])
+"""
+    env = os.environ | {"TF_CPU_ALLOCATOR_USE_BFC": "1", "TF_CPU_BFC_MEM_LIMIT_IN_MB": "2000"}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=env, check=True)
+    one = 6 << 20  # six samples of 1 MiB, of which a Functional model that is called eagerly holds twenty
+    assert int(done.stdout.split("PEAK ")[1]) < 6 * one
 
 
 @pytest.mark.jax

@@ -6,6 +6,7 @@ Seeds are the same in both calls, and with them what random layers draw. Nothing
 Private names used, tested with Keras 3.15.1: `Layer._flatten_layers`, `Layer._seed_generators`.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 from legroom.changes.made_up import ROWS, random_like, rows_of
@@ -15,6 +16,12 @@ from legroom.errors import InputError, LegroomError
 KEPT = ROWS // 2  # rows that are the same in both calls
 CLOSE = 1e-4
 STATISTICS = ("batchnorm", "batchrenorm", "minibatch")  # in the names of layers that look at several samples at once
+ELEMENTWISE = (  # operations of keras.ops between samples of one shape
+    *("Absolute", "Add", "Cast", "Divide", "DivideNoNan", "Elu", "Exp", "Expm1", "Gelu"),
+    *("HardSigmoid", "HardSilu", "LeakyRelu", "Log", "Log1p", "Maximum", "Minimum", "Multiply", "Negative"),
+    *("Power", "Reciprocal", "Relu", "Relu6", "Rsqrt", "Selu", "Sigmoid", "Silu", "Softplus"),
+    *("Softsign", "Sqrt", "Square", "Subtract", "Tanh", "TrueDivide"),
+)
 MIXING = ("Lambda", "MixUp", "CutMix", "TorchModuleWrapper", "FlaxLayer", "JaxLayer", "TFSMLayer")
 
 
@@ -42,7 +49,7 @@ def check_samples(model: Any, x: Any) -> None:
 
 
 def is_known(model: Any) -> bool:
-    """Made of Keras' own layers only, none of which works along the batch, and no operations between them."""
+    """Made of Keras' own layers only, none of which works along the batch, and at most sums and the like between them."""
     layers = list(model._flatten_layers())
     for layer in layers:
         axes = getattr(layer, "axis", None), getattr(layer, "axes", None)
@@ -50,20 +57,37 @@ def is_known(model: Any) -> bool:
         if along or type(layer).__name__ in MIXING or not type(layer).__module__.startswith("keras."):
             return False
     operations = [one for layer in layers for one in getattr(layer, "operations", ())]
-    return all(hasattr(one, "_flatten_layers") for one in operations)
+    return all(hasattr(one, "_flatten_layers") or is_elementwise(one) for one in operations)
+
+
+def is_elementwise(operation: Any) -> bool:
+    """Whether each sample that comes out is made of the same sample of each tensor that goes in, and of numbers."""
+    import keras
+
+    kind = type(operation)
+    if not kind.__module__.startswith("keras.src.ops.") or kind.__name__ not in ELEMENTWISE:
+        return False
+    for node in operation._inbound_nodes:
+        arguments = node.arguments
+        ranks = {len(tensor.shape) for tensor in arguments.keras_tensors}
+        given = keras.tree.flatten((arguments.args, arguments.kwargs))
+        others = [one for one in given if not isinstance(one, keras.KerasTensor)]
+        if len(ranks) != 1 or not all(one is None or isinstance(one, int | float | str) for one in others):
+            return False
+    return True
 
 
 def compare(model: Any, x: Any) -> None:
     first = random_like(x, "signed")
     second = mixed(first, random_like(x, "signed", seed=7))
-    values = values_of(model)
-    outputs, changed = call(model, values, first)
+    called = caller(model)
+    outputs, changed = call(model, called, first)
     if changed:
         raise InputError(
             f"The batch cannot be cut: {changed[0]!r} is changed at every call, and would be for each slice.",
             "Plan with something other than micro-batches, or change it once a step, in a callback.",
         )
-    if alike(outputs, call(model, values, second)[0]) or not alike(outputs, call(model, values, first)[0]):
+    if alike(outputs, call(model, called, second)[0]) or not alike(outputs, call(model, called, first)[0]):
         return  # or random numbers that Keras knows nothing of: nothing can be told
     raise InputError(
         f"The batch cannot be cut: {culprit(model, first, second)} looks at several samples of it at once.",
@@ -80,16 +104,33 @@ def values_of(model: Any) -> tuple[list[Any], list[Any]]:
     return [v.value for v in model.trainable_variables], [v.value for v in model.non_trainable_variables]
 
 
-def call(model: Any, values: tuple[list[Any], list[Any]], arrays: Any) -> tuple[list[Any], list[str]]:
+def caller(model: Any) -> Callable[[Any], tuple[Any, list[Any], list[Any]]]:
+    """Calls the model on rows: its outputs, and what cannot be trained before and after. In a graph where it trains in one: there
+    every tensor is let go when it has been used, and not when the model has come to its end."""
+    import keras
+
+    values = values_of(model)
+
+    def called(rows: Any) -> Any:
+        return call_model(model, values, rows, True)[:2]
+
+    if keras.backend.backend() == "tensorflow" and not model.run_eagerly:
+        import tensorflow as tf
+
+        called = tf.function(called)
+    return lambda rows: (*called(rows), values[1])
+
+
+def call(model: Any, called: Callable[[Any], Any], arrays: Any) -> tuple[list[Any], list[str]]:
     """The outputs, and the paths of variables that were changed; seeds may be."""
     import keras
     import numpy
 
-    outputs, others, _ = call_model(model, values, rows_of(arrays, 0, ROWS), True)
+    outputs, others, kept = called(rows_of(arrays, 0, ROWS))
     seeds = {id(generator.state) for layer in model._flatten_layers() for generator in layer._seed_generators}
     changed = [
         variable.path
-        for variable, before, after in zip(model.non_trainable_variables, values[1], others, strict=True)
+        for variable, before, after in zip(model.non_trainable_variables, kept, others, strict=True)
         if id(variable) not in seeds and "seed" not in variable.path.split("/")[-1]
         if not numpy.array_equal(keras.ops.convert_to_numpy(before), keras.ops.convert_to_numpy(after), equal_nan=True)
     ]
@@ -127,8 +168,8 @@ def culprit(model: Any, first: Any, second: Any) -> str:
     for operation in operations:
         try:
             until = keras.Model(model.inputs, operation.output)
-            values = values_of(until)
-            if not alike(call(until, values, first)[0], call(until, values, second)[0]):
+            called = caller(until)
+            if not alike(call(until, called, first)[0], call(until, called, second)[0]):
                 return f"the layer {operation.name!r}"
         except Exception:  # noqa: BLE001 - of several outputs, or called several times
             continue
