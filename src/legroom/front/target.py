@@ -72,13 +72,13 @@ def require_gpu(card: Card) -> Card:
 
 
 def gpu_of_this_machine() -> Gpu | None:
-    """The first NVIDIA GPU here, as the driver names it; None if there is none or it is not in the catalogue."""
+    """The first NVIDIA GPU here that programs may see, as the driver names it; None if there is none or it is not in the catalogue."""
     program = shutil.which("nvidia-smi")
     if program is None:
         return None
     try:
         done = subprocess.run(
-            [program, "--query-gpu=name", "--format=csv,noheader"],
+            [program, "--query-gpu=name,uuid", "--format=csv,noheader"],
             capture_output=True,
             text=True,
             timeout=20,
@@ -86,8 +86,19 @@ def gpu_of_this_machine() -> Gpu | None:
         )
     except (OSError, subprocess.SubprocessError):
         return None
-    names = done.stdout.strip().splitlines()
+    name = first_visible(done.stdout, os.environ.get("CUDA_VISIBLE_DEVICES"))
     try:
-        return find(names[0]) if names else None
+        return None if name is None else find(name)
     except InputError:
         return None
+
+
+def first_visible(listed: str, visible: str | None) -> str | None:
+    """Of lines `NAME, UUID` the name that CUDA_VISIBLE_DEVICES puts first: by number or by the beginning of its UUID."""
+    cards = [[part.strip() for part in line.rsplit(",", 1)] for line in listed.strip().splitlines()]
+    if visible is None:
+        return cards[0][0] if cards else None
+    first = visible.split(",")[0].strip()
+    if first.isdigit():
+        return cards[int(first)][0] if int(first) < len(cards) else None
+    return next((card[0] for card in cards if first and len(card) > 1 and card[1].startswith(first)), None)

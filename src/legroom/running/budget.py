@@ -14,7 +14,7 @@ def budget_environment(budget_bytes: int | None, gpu: Gpu | None, given: Mapping
     """For TensorFlow on a CPU a mark (its allocator is limited in the script's process), for JAX on a GPU its share."""
     if budget_bytes is None:
         return {}
-    if gpu is None or given.get("CUDA_VISIBLE_DEVICES", "").strip() == "-1":
+    if gpu is None:
         if given.get("KERAS_BACKEND") == "jax":
             say(
                 f"JAX on a CPU cannot be limited: {format_bytes(budget_bytes)} is planned for and compared with, not enforced."
