@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, NoReturn
 
 from legroom.guard.calls import batch_of
-from legroom.guard.jax_training import beside_bytes, keep_state, need_bytes
+from legroom.guard.jax_training import beside_bytes, keep_state, need_bytes, taken
 from legroom.guard.journal import Witness
 from legroom.guard.retry import GaveUp
 from legroom.records.run import Event, Way, Where
@@ -39,13 +39,7 @@ class JaxBatches(ABC):
     def __call__(self, state: Any, iterator: Any) -> Any:
         """As many batches as Keras wants in one execution; an error ends the guard."""
         found = []
-        for number in range(self.model.steps_per_execution):
-            try:
-                data = next(iterator)
-            except StopIteration:
-                if number == 0:
-                    raise
-                break
+        for data in taken(iterator, self.model.steps_per_execution):
             try:
                 one, state = self.step(state, data)
             except BaseException:

@@ -7,8 +7,9 @@ Private names used, tested with Keras 3.15.1 and JAX 0.10.2: `Trainer.train_func
 `Trainer._jax_state`, from which Keras gives the model its weights back when `fit` ends.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain, islice
 from typing import Any
 
 from legroom.guard.calls import batch_of
@@ -35,13 +36,7 @@ class JaxTraining:
     def __call__(self, state: Any, iterator: Any) -> Any:
         """As many steps as Keras wants in one execution; an error ends the guard."""
         logs = None
-        for number in range(self.model.steps_per_execution):
-            try:
-                data = next(iterator)
-            except StopIteration:
-                if number == 0:
-                    raise
-                break
+        for data in taken(iterator, self.model.steps_per_execution):
             try:
                 logs, state = self.step(state, data)
             except BaseException:
@@ -109,6 +104,12 @@ def beside_bytes(state: Any, data: Any) -> int:
     own = sum(int(leaf.nbytes) for leaf in jax.tree_util.tree_leaves((state, data)))
     in_use = int(stats["bytes_in_use"])
     return max(in_use - own, 0)
+
+
+def taken(iterator: Iterator[Any], count: int) -> Iterator[Any]:
+    """So many batches, or as many as are left; StopIteration, at once, where none is."""
+    first = next(iterator)
+    return chain((first,), islice(iterator, count - 1))
 
 
 def keep_state(model: Any, state: Any, names: Sequence[str] = STATE) -> None:
