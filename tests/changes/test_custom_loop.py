@@ -610,3 +610,32 @@ def test_a_head_of_zeros_gives_the_same_loss_for_every_slice_at_first_and_not_la
         return [*found, float(seen.result())]
 
     np.testing.assert_allclose(losses(4), losses(1), rtol=1e-5)
+
+
+def test_gradients_have_their_variables_shape_where_the_batch_is_of_any_size():
+    import keras
+    import tensorflow as tf
+
+    def weights(count):
+        keras.utils.set_random_seed(1)
+        layers = keras.layers
+        model = keras.Sequential(
+            [keras.Input((4, 3)), layers.Dense(6, "tanh"), layers.GlobalAveragePooling1D(), layers.Dense(1)]
+        )
+        optimizer = keras.optimizers.SGD(0.1)
+
+        @tf.function(input_signature=[tf.TensorSpec([None, 4, 3], tf.float64), tf.TensorSpec([None, 1], tf.float64)])
+        def step(x, y):
+            with tf.GradientTape() as tape:
+                loss = tf.reduce_mean((model(x, training=True) - y) ** 2)
+            gradients = tape.gradient(loss, model.trainable_variables)
+            optimizer.apply_gradients(zip(gradients, model.trainable_variables, strict=True))
+
+        run = legroom.train_step(micro_batches=count)(step) if count > 1 else step
+        x = np.random.default_rng(0).normal(size=(8, 4, 3))
+        for rows in (8, 6):
+            run(x[:rows], x[:rows, 0, :1])
+        return [variable.numpy() for variable in model.variables]
+
+    for one, other in zip(weights(1), weights(2), strict=True):
+        np.testing.assert_allclose(other, one, rtol=EXACT)

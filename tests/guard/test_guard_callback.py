@@ -147,6 +147,31 @@ def test_evaluate_and_predict_are_cut_and_put_together():
     assert {event.where for event in guard.run.of_kind("changed")} == {"evaluation", "prediction"}
 
 
+def test_validation_stays_cut_in_the_epochs_that_follow():
+    model, guard = make(eager=True), legroom.Guard(verbose=False)
+    Narrow.rows = 16
+    fit(model, guard, epochs=3, validation_data=(X, Y), validation_batch_size=32)
+    assert len(guard.run.of_kind("out_of_memory")) == 1
+    model.compile("sgd", "mse", run_eagerly=True)
+    model.evaluate(X, Y, batch_size=32, verbose=0, callbacks=[guard])
+    assert len(guard.run.of_kind("out_of_memory")) == 1
+
+
+def test_validation_is_traced_once_for_all_epochs():
+    traced = []
+
+    class Counted(keras.Model):
+        def test_step(self, data):
+            traced.append(1)
+            return super().test_step(data)
+
+    inputs = keras.Input((6,))
+    model = Counted(inputs, keras.layers.Dense(1)(inputs))
+    model.compile("sgd", "mse")
+    fit(model, legroom.Guard(verbose=False), epochs=4, validation_data=(X[:32], Y[:32]), validation_batch_size=16)
+    assert len(traced) <= 2
+
+
 def test_memory_that_runs_out_in_a_callback_is_passed_on(capsys):
     class Greedy(keras.callbacks.Callback):
         def on_train_batch_end(self, batch, logs=None):

@@ -238,3 +238,33 @@ def test_the_record_is_written_line_by_line(tmp_path):
 def test_copies_want_a_graph():
     with pytest.raises(LegroomError, match=r"tf\.function"):
         legroom.train_step(lambda x: x, guard=True, copies=True)
+
+
+def test_a_loss_scale_that_moves_is_seen_as_without_the_guard():
+    import keras
+    import tensorflow as tf
+
+    def found(wrap):
+        keras.utils.clear_session()  # names are counted from the beginning
+        keras.utils.set_random_seed(1)
+        model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(1)])
+        inner = keras.optimizers.SGD(0.1, momentum=0.5)
+        optimizer = keras.optimizers.LossScaleOptimizer(inner, initial_scale=8.0, dynamic_growth_steps=2)
+
+        def step(x, y):
+            with tf.GradientTape() as tape:
+                loss = tf.reduce_mean((model(x, training=True) - y) ** 2)
+                scaled = optimizer.scale_loss(loss)
+            gradients = tape.gradient(scaled, model.trainable_variables)
+            optimizer.apply_gradients(zip(gradients, model.trainable_variables, strict=True))
+            return loss
+
+        x = np.random.default_rng(0).normal(size=(8, 4)).astype("float32")
+        step = wrap(tf.function(step))
+        losses = [float(step(x, x[:, :1])) for _ in range(6)]
+        return losses, float(optimizer.dynamic_scale), [slot.path for slot in optimizer.variables]
+
+    losses, scale, paths = found(lambda step: step)
+    guarded = found(legroom.train_step(guard=True, verbose=False))
+    assert guarded[0] == pytest.approx(losses, rel=1e-5)
+    assert guarded[1:] == (scale, paths)

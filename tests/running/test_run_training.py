@@ -60,9 +60,10 @@ def run(folder, body, *options, die=True, plain=False, backend="tensorflow", gro
 KILLED = """
 stop = keras.callbacks.EarlyStopping(monitor="loss", patience=50, restore_best_weights=True)
 rate = keras.callbacks.ReduceLROnPlateau(monitor="mae", patience=0, min_delta=9.0, factor=0.5)
+rows = keras.callbacks.CSVLogger("rows.csv")
 model = make()
-history = model.fit(x, y, batch_size=8, epochs=4, verbose=0, validation_split=0.25, callbacks=[stop, rate, Die(2, 5)])
-tell(model, history, best=float(stop.best), wait=stop.wait)
+history = model.fit(x, y, batch_size=8, epochs=4, verbose=0, validation_split=0.25, callbacks=[stop, rate, rows, Die(2, 5)])
+tell(model, history, best=float(stop.best), wait=stop.wait, rows=pathlib.Path("rows.csv").read_text())
 """
 
 
@@ -72,6 +73,12 @@ def test_a_killed_training_ends_as_if_it_had_not_been(tmp_path):
     assert done.returncode == 0, done.stderr
     assert "It goes on at epoch 3, step 5" in done.stderr
     assert found == right
+
+
+def test_a_script_that_takes_warnings_for_errors(tmp_path):
+    body = "import warnings\nwarnings.simplefilter('error', DeprecationWarning)\nmodel = make()\nmodel.fit(x, y, verbose=0)\n"
+    done, _ = run(tmp_path, body, "--checkpoint-every", "0s", die=False)
+    assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.slow

@@ -13,7 +13,7 @@ from typing import Any, Literal, Protocol
 
 from legroom.changes.custom_hooks import Call
 from legroom.changes.custom_models import updates
-from legroom.changes.microbatch_loop import Found, add_gradients
+from legroom.changes.microbatch_loop import Found, add_gradients, shaped
 from legroom.changes.microbatch_tf import scaled
 from legroom.errors import InputError
 from legroom.records.plan import Exactness
@@ -86,7 +86,8 @@ class Run:
             self.refuse("takes more gradients than it did when it was tried out")
         kinds = self.kinds.gradients[self.asked]
         self.asked += 1
-        shares = [share(g, kind, self.fraction) for g, kind in zip(tf.nest.flatten(found), kinds, strict=True)]
+        leaves = map(shaped, tf.nest.flatten(found), tf.nest.flatten(sources))
+        shares = [share(g, kind, self.fraction) for g, kind in zip(leaves, kinds, strict=True)]
         if self.early:
             self.gradients += shares
             return found

@@ -150,6 +150,15 @@ def add_gradients(a: Any, b: Any) -> Any:
     return tf.convert_to_tensor(a) + tf.convert_to_tensor(b)
 
 
+def shaped(gradient: Any, weight: Any) -> Any:
+    """A gradient has its weight's shape, also where TensorFlow lost it (a recurrent layer's, in a batch of unknown size)."""
+    import tensorflow as tf
+
+    if tf.is_tensor(gradient) and not isinstance(gradient, tf.IndexedSlices):
+        gradient.set_shape(weight.shape)
+    return gradient
+
+
 def trace(cut: Cut, compute: Compute) -> Layout:
     """What a slice gives, learnt from a trace that is thrown away; it also builds what is built at its first call."""
     import keras

@@ -8,7 +8,7 @@ import warnings
 from dataclasses import dataclass, field
 from typing import Any
 
-from legroom.changes.microbatch_loop import Cut, Found, Layout, accumulate, add_gradients, cut_batch, trace
+from legroom.changes.microbatch_loop import Cut, Found, Layout, accumulate, add_gradients, cut_batch, shaped, trace
 from legroom.changes.microbatch_metrics import update_metrics
 from legroom.changes.reductions import Losses, Slice, SliceLoss, growth, summed, update_loss_metrics
 
@@ -144,15 +144,6 @@ def weight_of(data: Any) -> Any:
     import keras
 
     return keras.utils.unpack_x_y_sample_weight(data)[2]
-
-
-def shaped(gradient: Any, weight: Any) -> Any:
-    """A gradient has its weight's shape, also where TensorFlow lost it (a recurrent layer's, in a batch of unknown size)."""
-    import tensorflow as tf
-
-    if tf.is_tensor(gradient) and not isinstance(gradient, tf.IndexedSlices):
-        gradient.set_shape(weight.shape)
-    return gradient
 
 
 def scaled(gradient: Any, factor: Any) -> Any:

@@ -58,6 +58,7 @@ class Guard(keras.callbacks.Callback):  # type: ignore[misc]
         self.journal = Journal(None if report is None else Path(report), say if verbose else None)
         self.position = Position()
         self.installed: dict[str, Installed] = {}
+        self.earlier: dict[str, Installed] = {}  # of the evaluations before
         self.way = Way()
         self.careful = 0
         self.start: Way | None = None  # how steps are run from the first one on
@@ -95,8 +96,10 @@ class Guard(keras.callbacks.Callback):  # type: ignore[misc]
         """From now on the guard's function is called for each step."""
         self.leave(what)
         self.watch_callbacks()
-        installed = install(self.model, what, Notes(self.journal, self.position), self.options, self.leave)
+        notes = Notes(self.journal, self.position, self.earlier.get(what))
+        installed = install(self.model, what, notes, self.options, self.leave)
         self.installed[what] = installed
+        self.earlier[what] = installed
         if what == "train" and self.start is not None:
             installed.begin(self.start)
 

@@ -48,12 +48,25 @@ class Cutting:
 
 
 @dataclass
-class Testing:
-    """One model's guarded evaluation."""
+class Guarded:
+    """One model's guarded batches, in as many slices as it takes."""
 
     model: Any
     cutting: Cutting
     ended: Callable[[], None] = lambda: None
+
+    @property
+    def slices(self) -> int:
+        return self.cutting.count
+
+    def cut_into(self, count: int) -> None:
+        self.cutting.count = count
+
+
+@dataclass
+class Testing(Guarded):
+    """Evaluation."""
+
     traced: dict[int, Traced] = field(default_factory=dict)
 
     def __call__(self, iterator: Any) -> Any:
@@ -88,14 +101,11 @@ class Testing:
         return lambda: call(leaves), call.hold()
 
 
-@dataclass
-class Predicting:
-    """One model's guarded prediction: Keras' own function, on whole batches or on slices of them."""
+@dataclass(kw_only=True)
+class Predicting(Guarded):
+    """Prediction: Keras' own function, on whole batches or on slices of them."""
 
-    model: Any
     original: Callable[[Any], Any]
-    cutting: Cutting
-    ended: Callable[[], None] = lambda: None
 
     def __call__(self, data: Any) -> Any:
         """The outputs of these batches, one after the other."""

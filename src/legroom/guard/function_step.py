@@ -91,7 +91,13 @@ class FunctionGraphStep:
             if self.way.micro_batches > 1:
                 self.written.sliced(self.way.micro_batches).prepare_for(args, kwargs)
             with separable(self.way), traceable(self.written, self.way):
-                call = self.calls[key] = Call(self.traced.get_concrete_function(*args, **kwargs))
+                call = Call(self.traced.get_concrete_function(*args, **kwargs))
+                if self.update.build(
+                    call.layout
+                ):  # a step may see that: a loss is scaled by a variable only from then on
+                    del self.traced
+                    call = Call(self.traced.get_concrete_function(*args, **kwargs))
+                self.calls[key] = call
             self.pinned.append(
                 (args, kwargs) if has_objects(args, kwargs) else None
             )  # or their ids might be used again

@@ -33,12 +33,18 @@ class JointUpdate(Update):
             optimizer.apply(gradients[start : start + count], list(layout.variables[start : start + count]))
             start += count
 
-    def build(self, layout: Any) -> None:
-        start = 0
+    def build(self, layout: Any) -> bool:
+        """Make slots where there are none, named as by the optimizer itself; whether there were some to make."""
+        import keras
+
+        made, start = False, 0
         for optimizer, count in layout.optimizers:
             if not optimizer.built:
-                optimizer.build(list(layout.variables[start : start + count]))
+                with keras.name_scope(optimizer.name, caller=optimizer):
+                    optimizer.build(list(layout.variables[start : start + count]))
+                made = True
             start += count
+        return made
 
 
 @dataclass

@@ -13,7 +13,7 @@ from legroom.capture.keras_fit import framework_of_keras
 from legroom.engines.out_of_memory import oom_of
 from legroom.errors import LegroomError
 from legroom.guard.attempts import Options
-from legroom.guard.evaluating import Cutting, Predicting, Testing
+from legroom.guard.evaluating import Cutting, Guarded, Predicting, Testing
 from legroom.guard.journal import Journal, Position, Witness
 from legroom.guard.retry import GaveUp, Ways
 from legroom.guard.room import Room
@@ -24,14 +24,6 @@ Ended = Callable[[], None]
 WHERE: dict[str, Where] = {"train": "training", "test": "evaluation", "predict": "prediction"}
 
 
-@dataclass(frozen=True, slots=True)
-class Notes:
-    """What a run has written so far, and where it is."""
-
-    journal: Journal
-    position: Position
-
-
 @dataclass
 class Installed:
     """One of the guard's functions in place of Keras' own."""
@@ -40,6 +32,8 @@ class Installed:
     undo: Callable[[], None]
     ways: Ways | None = None
     training: Training | None = None
+    guarded: Any = None  # what `evaluate` or `predict` calls
+    original: Any = None  # and what is in its place else
 
     def way(self) -> Way:
         return Way() if self.ways is None else self.ways.way
@@ -66,10 +60,19 @@ class Installed:
         self.undo()
 
 
+@dataclass(frozen=True, slots=True)
+class Notes:
+    """What a run has written so far, where it is, and what was put in place for the evaluation before."""
+
+    journal: Journal
+    position: Position
+    earlier: Installed | None = None
+
+
 def install(model: Any, what: str, notes: Notes, options: Options, ended: Ended) -> Installed:
     """Guard this model's next `fit`, `evaluate` or `predict`."""
     if framework_of_keras() == "jax":
-        return install_on_jax(model, what, Witness(notes.journal, None, notes.position), options, ended)
+        return install_on_jax(model, what, notes, options, ended)
     room = Room()
     witness = Witness(notes.journal, room, notes.position)
     reason = cannot_guard(model, what)
@@ -85,21 +88,32 @@ def install(model: Any, what: str, notes: Notes, options: Options, ended: Ended)
         model.train_function = training
         return Installed(witness, lambda: leave_training(training), ways, training)
     cutting = Cutting(witness, WHERE[what])
-    guarded = Testing(model, cutting, ended) if what == "test" else Predicting(model, original, cutting, ended)
-    return in_place(model, what, guarded, witness)
+    guarded: Guarded = Testing(model, cutting, ended)
+    if what == "predict":
+        guarded = Predicting(model, cutting, ended, original=original)
+    return in_place(model, what, guarded, witness, notes.earlier)
 
 
-def in_place(model: Any, what: str, guarded: Any, witness: Witness) -> Installed:
-    """The guard's function for `evaluate` or `predict`, until it is put back."""
+def in_place(model: Any, what: str, guarded: Any, witness: Witness, earlier: Installed | None) -> Installed:
+    """The guard's function for `evaluate` or `predict`, until it is put back.
+
+    Validation comes back with every epoch: the earlier function is taken, with all it has traced, unless Keras has made another
+    of its own since. In how many slices batches are taken stays for the run.
+    """
     name = f"{what}_function"
     original = getattr(model, name)
+    if earlier is not None and earlier.guarded is not None and earlier.guarded.model is model:
+        if earlier.original is original:
+            guarded = earlier.guarded
+        else:
+            guarded.cut_into(earlier.guarded.slices)
     setattr(model, name, guarded)
 
     def undo() -> None:
         if getattr(model, name) is guarded:
             setattr(model, name, original)
 
-    return Installed(witness, undo)
+    return Installed(witness, undo, guarded=guarded, original=original)
 
 
 def jax_batches(model: Any, what: str, witness: Witness, limit_bytes: int, ended: Ended) -> Any:
@@ -111,16 +125,17 @@ def jax_batches(model: Any, what: str, witness: Witness, limit_bytes: int, ended
     return JaxTesting(model, witness, limit_bytes, ended, where="evaluation", names=names)
 
 
-def install_on_jax(model: Any, what: str, witness: Witness, options: Options, ended: Ended) -> Installed:
+def install_on_jax(model: Any, what: str, notes: Notes, options: Options, ended: Ended) -> Installed:
     """Steps on JAX are compiled: they are asked about before they start."""
     from legroom.guard.jax_training import JaxTraining, cannot_guard_jax, limit_of_device
 
+    witness = Witness(notes.journal, None, notes.position)
     limit = options.budget_bytes or limit_of_device()
     reason = cannot_guard_jax(model, limit)
     if reason or limit is None:
         return not_guarded(witness, what, reason)
     if what != "train":
-        return in_place(model, what, jax_batches(model, what, witness, limit, ended), witness)
+        return in_place(model, what, jax_batches(model, what, witness, limit, ended), witness, notes.earlier)
     ways = Ways(model, options.allow)
     training = JaxTraining(model, model.train_function, witness, ways, limit, ended)
     model.train_function = training

@@ -36,6 +36,13 @@ class JaxBatches(ABC):
     where: Where = "prediction"
     names: tuple[str, ...] = ("trainable_variables", "non_trainable_variables")
 
+    @property
+    def slices(self) -> int:
+        return self.count
+
+    def cut_into(self, count: int) -> None:
+        self.count = count
+
     def __call__(self, state: Any, iterator: Any) -> Any:
         """As many batches as Keras wants in one execution; an error ends the guard."""
         found = []

@@ -176,10 +176,12 @@ class Update:
                 gradients.append(next(given) if kind == "dense" else None)
         return gradients
 
-    def build(self, layout: Layout) -> None:
-        """Slots are made now if they are not yet."""
-        if not self.model.optimizer.built:
-            self.model.optimizer.build(list(layout.variables or self.model.trainable_variables))
+    def build(self, layout: Layout) -> bool:
+        """Slots are made now if they are not yet; whether they were."""
+        if self.model.optimizer.built:
+            return False
+        self.model.optimizer.build(list(layout.variables or self.model.trainable_variables))
+        return True
 
     def traced(self, gradients: Gradients) -> Call:
         """The update as a graph, or UpdateFailed where there is no room for the optimizer's slots."""

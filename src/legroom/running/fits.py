@@ -85,6 +85,7 @@ class Fits:
         return guard
 
     def fit(self, model: Any, method: Callable[..., Any], arguments: dict[str, Any]) -> Any:
+        from legroom.running.csv_logs import go_on
         from legroom.running.keeper import Keeper
         from legroom.running.planning import with_plan
 
@@ -99,6 +100,9 @@ class Fits:
             build(model, arguments)
         if self.settings.resume and self.store.facts(number, "done") is not None:
             return method(model, **{**arguments, "epochs": 0, "callbacks": [guard, keeper], "verbose": 0})
+        if keeper.resume:
+            kept = self.store.facts(number, "midway") or self.store.facts(number, "epoch")
+            go_on(keeper.others, int(kept["epoch"]) if kept else 0)
         guard.start = self.settings.way
         ours = [guard, *keeper.others, keeper]
         with with_plan(model, self.planned(model, arguments, number)):

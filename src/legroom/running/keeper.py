@@ -18,6 +18,7 @@ import keras
 from legroom.data.keras_stream import stream_of_fit
 from legroom.guard.callback import Guard
 from legroom.running import chance, order
+from legroom.running.arrays import array_of
 from legroom.running.store import AGAIN, BEGIN_AGAIN, State, Store
 
 PLAIN = (bool, int, float, str, type(None))
@@ -139,7 +140,7 @@ class Keeper(keras.callbacks.Callback):  # type: ignore[misc]
             "history": self.history_with(epoch - 1, logs) if kind == "epoch" else self.history_with(None, None),
             "others": [] if kind == "done" else [memory_of(*pair) for pair in zip(self.others, self.begun, strict=True)],
         }  # fmt: skip
-        arrays = [keras.ops.convert_to_numpy(variable.value) for variable in variables]
+        arrays = [array_of(variable) for variable in variables]
         for entry in facts["others"]:
             entry["arrays"] = {name: add(arrays, found) for name, found in entry["arrays"].items()}
         try:

@@ -11,6 +11,7 @@ from typing import Any
 
 from legroom.errors import InputError
 from legroom.running import chance, order
+from legroom.running.arrays import array_of
 from legroom.running.current import current
 from legroom.running.speech import say
 from legroom.running.store import Kind, State, Store
@@ -255,18 +256,6 @@ def variables_in(part: Any) -> list[Any]:
             f"A checkpoint cannot keep a {type(part).__name__}.", "Give it models, optimizers, metrics and variables."
         )
     return [*found, *getattr(part, "metrics_variables", ())]
-
-
-def array_of(variable: Any) -> Any:
-    import keras
-
-    return keras.ops.convert_to_numpy(getattr(variable, "value", variable) if is_keras(variable) else variable)
-
-
-def is_keras(variable: Any) -> bool:
-    import keras
-
-    return isinstance(variable, keras.Variable)
 
 
 def described(variables: list[Any]) -> list[str]:

@@ -40,7 +40,11 @@ def take_census(step: int) -> Census:
             iterators.append(thing)
         elif is_compiled(kind):
             functions[id(thing)] = traced(thing)
-    named = {f"{kind.__module__}.{kind.__qualname__}": count for kind, count in kinds.items() if count >= LEAST}
+    named = {
+        f"{kind.__module__}.{kind.__qualname__}": count
+        for kind, count in kinds.items()
+        if count >= LEAST and not str(kind.__module__).startswith("legroom.")
+    }
     return Census(step, functions, sizes, named, built_names(), caches_of(iterators), everything)
 
 

@@ -91,8 +91,8 @@ class StatmReader:
     def __call__(self) -> int:
         return int(os.pread(self.file, 64, 0).split(maxsplit=2)[1]) * self.page
 
-    def __del__(self) -> None:
-        os.close(self.file)
+    def __del__(self, close: Callable[[int], None] = os.close) -> None:  # when Python ends, `os` may be gone before
+        close(self.file)
 
 
 class PsutilReader:
