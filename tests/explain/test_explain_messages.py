@@ -93,7 +93,7 @@ CASES = {
         "W bfc_allocator.cc:243] Allocator (GPU_3_bfc) ran out of memory trying to allocate 1.25GiB with freed_by_count=0. The caller "
         "indicates that this is not a failure, but may mean that there could be performance gains if more memory were available.",
         "not_an_error",
-        {"allocator": "GPU_3_bfc", "failed_bytes": None},
+        {"allocator": "GPU_3_bfc", "failed_bytes": 1280 * MIB},
     ),
     "eviction by Kubernetes": (
         "Warning  Evicted  kubelet  The node was low on resource: memory. Container trainer was using 30Gi.",
@@ -357,6 +357,125 @@ CASES = {
         "leak_or_growth",
         {},
     ),
+    "nothing was asked for": (
+        "E bfc_allocator.cc:244] tried to allocate 0 bytes\nW allocator_retry.cc:30] Request to allocate 0 bytes\nResourceExhaustedError",
+        "unknown",
+        {"failed_bytes": None},
+    ),
+    "nothing was asked for, and then something": (
+        "E bfc_allocator.cc:244] tried to allocate 0 bytes\n"
+        "OOM when allocating tensor with shape[48,32,120,120] and type float on /job:localhost/replica:0/task:0/device:GPU:0 by allocator GPU_0_bfc",
+        "batch_or_activations",
+        {"tensor_shape": (48, 32, 120, 120)},
+    ),
+    "a compiled step that asked for nothing": (
+        "XlaRuntimeError: RESOURCE_EXHAUSTED: Out of memory while trying to allocate 0 bytes.",
+        "unknown",
+        {},
+    ),
+    "a tensor without elements": ("OOM when allocating tensor with shape[0,96] and type float", "unknown", {}),
+    "more elements than a card has bytes": (
+        "OOM when allocating tensor with shape[3000000,80000]",
+        "tensor_too_large",
+        {"tensor_shape": (3000000, 80000), "failed_bytes": None},
+    ),
+    "more elements than the pool has bytes": (
+        "Created TensorFlow device (/job:localhost/replica:0/task:0/device:GPU:0 with 3000 MB memory)\n"
+        "OOM when allocating tensor with shape[90000,40000]",
+        "tensor_too_large",
+        {"limit_bytes": 3000 * MIB},
+    ),
+    "Metal's memory beside PyTorch's": (
+        "RuntimeError: MPS backend out of memory (MPS allocated: 2.00 GiB, other allocations: 41.00 GiB, max allowed: 48.00 GiB). Tried to allocate 9.00 GiB",
+        "gpu_shared_or_preallocated",
+        {"failed_bytes": 9 * GIB, "limit_bytes": 48 * GIB, "in_use_bytes": 2 * GIB, "free_bytes": 5 * GIB},
+    ),
+    "Metal's memory full of PyTorch's": (
+        "RuntimeError: MPS backend out of memory (MPS allocated: 17.00 GB, other allocations: 640.00 KB, max allowed: 18.00 GB). Tried to allocate 2.00 GB",
+        "batch_or_activations",
+        {"in_use_bytes": 17 * GIB, "free_bytes": GIB - 640 * 1024},
+    ),
+    "PyTorch's message in lines of its sentences": (
+        "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 3.00 GiB.\nGPU 2 has a total capacity of 40.00 GiB of which 1.00 GiB is free.\n"
+        "Including non-PyTorch memory, this process has 38.00 GiB memory in use.\nOf the allocated memory 36.00 GiB is allocated by PyTorch, and 64.00 MiB\n"
+        'is reserved by PyTorch but unallocated.\n\n  File "m.py", line 3, in forward\ntorch.OutOfMemoryError: CUDA out of memory. Tried to allocate 3.00 GiB.',
+        "batch_or_activations",
+        {"limit_bytes": 40 * GIB, "free_bytes": GIB, "in_use_bytes": 36 * GIB, "device": "GPU:2"},
+    ),
+    "PyTorch's idle memory in a line of its own": (
+        "CUDA out of memory. Tried to allocate 2.00 GiB.\nGPU 0 has a total capacity of 24.00 GiB of which 0.50 GiB is free.\n"
+        "Of the allocated memory 12.00 GiB is allocated by PyTorch,\nand 11.00 GiB is reserved by PyTorch but unallocated.",
+        "fragmentation",
+        {"in_use_bytes": 12 * GIB},
+    ),
+    "PyTorch's old message in lines": (
+        "RuntimeError: CUDA out of memory. Tried to allocate 3.00 GiB\n(GPU 1; 12.00 GiB total capacity;\n10.00 GiB already allocated;\n1.00 GiB free;\n"
+        "10.50 GiB reserved in total by PyTorch)",
+        "batch_or_activations",
+        {"limit_bytes": 12 * GIB, "in_use_bytes": 10 * GIB, "free_bytes": GIB, "device": "GPU:1"},
+    ),
+    "TensorFlow's message in lines": (
+        "ResourceExhaustedError: OOM when allocating tensor with\nshape[48,32,120,120] and type half on\n/job:localhost/replica:0/task:0/device:GPU:1 by allocator\nGPU_1_bfc",
+        "batch_or_activations",
+        {"dtype": "float16", "device": "GPU:1", "allocator": "GPU_1_bfc", "failed_bytes": 44236800},
+    ),
+    "NumPy's message in lines": (
+        "MemoryError: Unable to allocate 2.24 GiB\nfor an array with shape (8000, 100, 100, 10)\nand data type float32",
+        "host_ram_dataset",
+        {"dtype": "float32", "tensor_shape": (8000, 100, 100, 10)},
+    ),
+    "an allocator that is named behind": (
+        "RESOURCE_EXHAUSTED: Out of memory while trying to allocate 2345678901 bytes\n  in a step\nAllocator (GPU_1_bfc) has no more",
+        "batch_or_activations",
+        {"allocator": "GPU_1_bfc", "failed_bytes": 2345678901},
+    ),
+    "where a copy went": (
+        "InternalError: Failed copying input tensor from /job:localhost/replica:0/task:0/device:CPU:0 to "
+        "/job:localhost/replica:0/task:0/device:GPU:3 in order to run Identity: Dst tensor is not initialized.",
+        "batch_or_activations",
+        {"device": "GPU:3", "op": "Identity"},
+    ),
+    "where a copy went, by its key": (
+        "SameWorkerRecvDone unable to allocate output tensor. Key: /job:localhost/replica:0/task:0/cpu:0;00000000000000ab;"
+        "/job:localhost/replica:0/task:0/gpu:2;edge_31_x;0:0",
+        "batch_or_activations",
+        {"device": "GPU:2"},
+    ),
+    "a card as nvidia-smi prints it": (
+        "| 41%   60C    P2   120W / 250W |  10900MiB / 11178MiB |     12%      Default |\n"
+        "RuntimeError: CUDA error: CUBLAS_STATUS_NOT_INITIALIZED when calling `cublasCreate(handle)`",
+        "cudnn_init_memory",
+        {"limit_bytes": 11178 * MIB, "free_bytes": 278 * MIB},
+    ),
+    "a slice of a card, with commas": (
+        "MIG 1: 9,600 MiB / 9,856 MiB used = 256 MiB free\nCUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`",
+        "cudnn_init_memory",
+        {"free_bytes": 256 * MIB},
+    ),
+    "nvidia-smi shows the run itself": (
+        "|  15900MiB / 16160MiB |     99%      Default |\nOOM when allocating tensor with shape[64,64,112,112] and type float on "
+        "/job:localhost/replica:0/task:0/device:GPU:0 by allocator GPU_0_bfc",
+        "batch_or_activations",
+        {},
+    ),
+    "what a layer was given": (
+        "OutOfMemoryError: Exception encountered when calling Softmax.call().\n\nCUDA out of memory. Tried to allocate 1.22 GiB.\n\n"
+        "Arguments received by Softmax.call():\n  • inputs=torch.Tensor(shape=torch.Size([2, 16, 200, 51200]), dtype=float32)\n"
+        "  • mask=torch.Tensor(shape=torch.Size([2, 1, 200, 51200]), dtype=bool)",
+        "batch_or_activations",
+        {"tensor_shape": (2, 16, 200, 51200), "dtype": "float32", "failed_bytes": 1310720000},
+    ),
+    "what a layer was given is not what it asked for": (
+        "CUDA out of memory. Tried to allocate 5.00 GiB.\nArguments received by Mix.call():\n  • x=torch.Tensor(shape=torch.Size([2, 16]), dtype=float32)",
+        "batch_or_activations",
+        {"tensor_shape": None, "dtype": None},
+    ),
+    "tf.data's budget": (
+        "W prefetch_autotuner.cc:52] Prefetch autotuner tried to allocate 900000000 bytes after encountering the first element of size 900000000 bytes."
+        "This already causes the autotune ram budget to be exceeded. To stay within the ram budget, reduce element size",
+        "not_an_error",
+        {},
+    ),
 }
 
 
@@ -365,6 +484,23 @@ def test_what_a_message_says(text, cause, numbers):
     found = legroom.explain(text + "\n")
     assert found.cause == cause
     assert {name: getattr(found, name) for name in numbers} == numbers
+
+
+NOTHING = "W allocator_retry.cc:30] Request to allocate 0 bytes\nResourceExhaustedError\n"
+
+
+def test_a_request_for_nothing_is_said_to_be_no_lack_of_memory():
+    why = legroom.explain(NOTHING).why
+    assert why == "0 bytes were asked for and refused: that is a fault of the framework. This is not about memory."
+
+
+def test_a_request_for_nothing_needs_no_longer_log():
+    assert not legroom.explain(NOTHING).advice
+
+
+def test_sentences_are_put_together_only_around_an_error():
+    text = "Checked the memory of the device\nfailed to load a font\nand allocated nothing\n"
+    assert legroom.explain(text).cause == "unknown"
 
 
 STATS = """\

@@ -105,7 +105,7 @@ def for_fragmentation(found: Diagnosis, story: Story) -> Iterator[Advice]:
     torn = None
     if found.free_bytes is not None and found.largest_free_bytes is not None:
         torn = max(0, found.free_bytes - found.largest_free_bytes)
-    if story.has("torch_reserved"):
+    if story.has("torch_reserved", "torch_idle"):
         yield Advice(
             "Let PyTorch's segments grow",
             "Its free memory is there, in pieces.",
@@ -137,7 +137,7 @@ def for_growth(found: Diagnosis, story: Story) -> Iterator[Advice]:
 
 def for_sharing(found: Diagnosis, story: Story) -> Iterator[Advice]:
     yield who_holds_it(found)
-    if not story.has("torch_reserved"):
+    if not story.has("torch_reserved", "torch_idle"):
         yield GROWTH
         yield less_preallocation()
     yield from list(for_batch(found, story))[:1]
@@ -237,7 +237,7 @@ def for_nothing(found: Diagnosis, story: Story) -> Iterator[Advice]:
 
 
 def for_unknown(found: Diagnosis, story: Story) -> Iterator[Advice]:
-    if story.incidents or story.has("mentioned"):
+    if story.incidents or (story.has("mentioned") and not story.has("not_memory")):
         yield Advice(
             "Give the whole log",
             "The allocator's dump, above the traceback, says what was held.",

@@ -13,7 +13,6 @@ from legroom.explain.text import shown
 from legroom.explain.torch_causes import torch_guesses
 from legroom.explain.xla_causes import xla_guesses
 from legroom.records.diagnosis import Cause, CauseName, Evidence, Fact
-from legroom.units import format_bytes
 
 DOUBT = 0.5
 TOO_LITTLE = 0.28
@@ -44,6 +43,9 @@ def guesses_of(story: Story, incident: Incident | None, numbers: Numbers) -> Ite
     yield from at_start(story, incident)
     if incident is None:
         yield from without_incident(story)
+    elif 0 in (numbers.shape or ()):
+        text = "A tensor without elements was refused: that is a fault of the framework, and not about memory."
+        yield guess("unknown", 0.8, text, [incident.opened])
     elif incident.kind == "constant":
         yield guess(
             "graph_constant_too_large",
@@ -141,9 +143,8 @@ def of_growth(story: Story) -> Iterator[Guess]:
     elif story.has("growing"):
         yield guess("leak_or_growth", 0.7, "The framework itself suspects a leak.", story.all("growing")[:2])
     elif (growth := printed_growth(story)) is not None and not story.has("refused", "driver_out"):
-        sizes, facts = growth
-        text = f"What the run printed of its memory grew from {format_bytes(sizes[0])} to {format_bytes(sizes[-1])}."
-        yield guess("leak_or_growth", 0.6, text, facts)
+        how, facts = growth
+        yield guess("leak_or_growth", 0.6, f"By what the run printed, its memory {how}.", facts)
 
 
 def of_warnings(story: Story) -> Iterator[Guess]:
@@ -152,6 +153,9 @@ def of_warnings(story: Story) -> Iterator[Guess]:
     if name is not None:
         text = f"{story.counts[name]} messages that only warn; nothing failed."
         yield guess("not_an_error", 0.9, text, story.all(name)[:3])
+    elif story.has("shuffled") and not story.has("traceback"):
+        text = "tf.data says how far it has filled its shuffle buffer; nothing failed."
+        yield guess("not_an_error", 0.8, text, story.all("shuffled")[:3])
 
 
 def rank(guesses: Iterable[Guess], opened: Fact | None) -> tuple[Cause, ...]:

@@ -15,6 +15,7 @@ from legroom.records.diagnosis import Fact
 from legroom.units import GIB, format_bytes
 
 HUGE = 24 * GIB
+NO_CARD_HAS = 200 * GIB
 DATA_ROWS = 2000
 ROOMY = 0.03  # with less than this left after the request, the pool is as good as full: the next one would fail anyhow
 HALF_EMPTY = 0.3
@@ -99,6 +100,9 @@ def of_its_size(incident: Incident, numbers: Numbers, opened: list[Fact | None])
     is_one_tensor = incident.kind in ONE_TENSOR
     if "too_large" in incident.said:
         yield guess("tensor_too_large", 0.8, "It is larger than one buffer of the device may be.", opened)
+    elif is_one_tensor and prod(numbers.shape or (0,)) >= (limit or NO_CARD_HAS):
+        text = f"{prod(numbers.shape or ()):,} numbers in one tensor are more than {'the pool' if limit else 'any card'} holds, even at one byte each."
+        yield guess("tensor_too_large", 0.85, text, opened)
     elif failed is None and is_empty_pool(numbers):
         text = f"{format_bytes(numbers.in_use_bytes or 0)} of {format_bytes(limit or 0)} were in use: only something larger than all of it fails then."
         yield guess("tensor_too_large", 0.5, text, opened)

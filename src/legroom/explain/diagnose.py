@@ -9,11 +9,12 @@ from legroom.errors import InputError
 from legroom.explain.advice import advise
 from legroom.explain.causes import judge
 from legroom.explain.errors import notes_of, text_of
+from legroom.explain.incidents import ROUNDING
 from legroom.explain.lines import LineFinder
-from legroom.explain.numbers import numbers_beside, numbers_of
+from legroom.explain.numbers import numbers_beside, numbers_of, warned_bytes
 from legroom.explain.readers import PHRASES, read_line
 from legroom.explain.story import Story
-from legroom.explain.text import clean_text, unwrapped
+from legroom.explain.text import clean_text, continued, unwrapped
 from legroom.records.diagnosis import Diagnosis, Fact
 
 TOLD = (
@@ -36,7 +37,8 @@ def explain_stream(stream: BinaryIO, name: str) -> Diagnosis:
     found = told(finder, stream, name)
     if finder.is_empty:
         raise InputError(f"{name} is empty.", "Give the log of a run: python train.py 2>&1 | tee train.log")
-    for log in unwrapped(finder.only_block):
+    block = finder.only_block
+    for log in unwrapped(block) + (continued(block) if found.incidents else []):
         again = told(LineFinder(PHRASES), io.BytesIO(log), name)
         found = again if says_more(again, found) else found
     return found
@@ -51,11 +53,18 @@ def told(finder: LineFinder, stream: BinaryIO, name: str) -> Diagnosis:
 def says_more(again: Diagnosis, found: Diagnosis) -> bool:
     """Whether a second reading of the same log knows all that the first knows, and something besides."""
     if found.cause == "unknown" and not found.incidents:
-        return again.cause != "unknown" or bool(again.incidents)
+        return not found.why and (again.cause != "unknown" or bool(again.incidents))
     names = (*TOLD, "op", "tensor_shape")
     before = {name: getattr(found, name) for name in names if getattr(found, name) is not None}
     after = {name: getattr(again, name) for name in names if getattr(again, name) is not None}
-    return len(after) > len(before) and all(after.get(name) == value for name, value in before.items())
+    return len(after) > len(before) and all(agree(after.get(name), value) for name, value in before.items())
+
+
+def agree(after: object, before: object) -> bool:
+    """Whether a fact is the same; a size may have been rounded."""
+    if isinstance(after, int) and isinstance(before, int):
+        return abs(after - before) <= ROUNDING * before
+    return after == before
 
 
 def explain_error(error: BaseException) -> Diagnosis:
@@ -85,6 +94,8 @@ def diagnose(story: Story) -> Diagnosis:
             layer=said(numbers.layer),
             place=None if incident is None else said(incident.place),
         )
+    if found.cause == "not_an_error":
+        found = replace(found, failed_bytes=warned_bytes(story))
     return replace(found, advice=advise(found, story))
 
 

@@ -45,11 +45,11 @@ def is_another_phase(incident: Incident) -> bool:
 def of_sizes(incident: Incident, numbers: Numbers, story: Story) -> Iterator[Guess]:
     """Sizes that rise, and very many that are equal."""
     if growth := printed_growth(story):
-        sizes, facts = growth
-        text = f"Memory grew from {format_bytes(sizes[0])} to {format_bytes(sizes[-1])} before it ran out."
+        how, facts = growth
+        text = f"Memory {how} before it ran out."
         yield guess("leak_or_growth", 0.8, text, facts)
-    elif growth := dumped_growth(story):
-        sizes, facts = growth
+    elif dumped := dumped_growth(story):
+        sizes, facts = dumped
         text = f"From dump to dump {format_bytes(sizes[0])} became {format_bytes(sizes[-1])} for the same request."
         yield guess("leak_or_growth", 0.85, text, facts)
     if repeated := repeated_chunks(numbers):

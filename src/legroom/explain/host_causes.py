@@ -8,7 +8,7 @@ from legroom.explain.guesses import Guess, guess
 from legroom.explain.incidents import Incident
 from legroom.explain.numbers import Numbers
 from legroom.explain.signs import makes_weights
-from legroom.explain.story import Story
+from legroom.explain.story import CLOSE_LINES, Story
 from legroom.records.diagnosis import Fact
 from legroom.units import GIB, format_bytes
 
@@ -17,7 +17,7 @@ LOADING = """
 load_data load_dataset load_images read_csv imread load_img img_to_array to_categorical pad_sequences from_tensor_slices train_test_split
 vstack hstack concatenate stack load_files flow_from_directory data_generation __data_generation image_dataset_from_directory load
 prepare_data preprocess get_data read_data make_dataset texts_to_matrix texts_to_sequences asarray __getitem__ data_generator
-create_dataset load_batch
+create_dataset load_batch append insert dstack column_stack get_dummies toarray todense
 """
 DATA_FRAMES = frozenset(LOADING.split())
 READS = re.compile(  # what people call a function that does
@@ -30,7 +30,7 @@ NO_MACHINE_HAS = 128 * GIB
 
 def host_guesses(incident: Incident, numbers: Numbers, story: Story) -> Iterator[Guess]:
     opened = [incident.opened, incident.said.get("shape")]
-    signs = data_signs(incident, story)
+    signs, code = data_signs(incident, story), data_code(incident, story)
     shape = numbers.shape
     if shape is not None and is_table(shape):
         text = f"An array of {shape[0]} rows, {format_bytes(numbers.failed_bytes or 0)} in one piece, is a data set."
@@ -45,6 +45,9 @@ def host_guesses(incident: Incident, numbers: Numbers, story: Story) -> Iterator
             f"An array of {format_bytes(numbers.failed_bytes or 0)} in one piece is more than nearly any machine has."
         )
         yield guess("tensor_too_large", 0.7, text, opened)
+    elif code:
+        text = "It happened in code that puts arrays or tables together."
+        yield guess("host_ram_dataset", 0.7, text, [*code, *opened])
     if incident.kind == "killed" and not signs and story.has("large_allocation") and not story.has("epoch"):
         facts = story.all("large_allocation")
         text = f"Before the first epoch {format_bytes(max(fact.value for fact in facts))} were allocated at once."
@@ -65,10 +68,21 @@ def is_table(shape: tuple[int, ...]) -> bool:
 def data_signs(incident: Incident, story: Story) -> list[Fact]:
     """Lines near the error that load data, fill a shuffle buffer, or iterate over a pipeline."""
     found = [*incident.lists.get("dataset", [])[:2], *story.all("shuffle")[:2]]
+    works = incident.said.get("works")
+    if works is not None and works.value == "data":
+        found.append(works)
     near = [fact for fact in story.all("data_sign") if abs(fact.line - incident.opened.line) <= NEAR]
     if not found and not near and any(is_data_frame(name) for name in incident.frames):
         return [incident.opened]
     return found + near[:2]
+
+
+def data_code(incident: Incident, story: Story) -> list[Fact]:
+    """Lines of the traceback that gather data: before the error, in notebooks also behind it. A process that was ended from outside leaves none."""
+    if incident.kind == "killed":
+        return []
+    first = incident.opened.line - CLOSE_LINES
+    return [fact for fact in story.all("data_code") if first <= fact.line <= incident.last_line][-2:]
 
 
 def is_data_frame(name: str) -> bool:

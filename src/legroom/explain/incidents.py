@@ -7,7 +7,7 @@ from legroom.explain.pools import PoolBuilder
 from legroom.explain.sizes import tensor_bytes
 from legroom.records.diagnosis import Fact
 
-LISTS = frozenset(("buffer_op", "xla_allocation", "dataset"))
+LISTS = frozenset(("buffer_op", "xla_allocation", "dataset", "argument"))
 KEPT_EACH = 400
 ALIGNMENT = 256
 ROUNDING = 0.01
@@ -56,6 +56,16 @@ class Incident:
         if said is None or tensor is None:
             return tensor if said is None else said
         return tensor if ALIGNMENT <= abs(said - tensor) <= ROUNDING * said else said
+
+    def given(self) -> tuple[tuple[int, ...] | None, str | None]:
+        """The shape and type of what the layer was given, where that is as large as what was asked for: mostly a copy of it, or its result."""
+        asked = self.failed_bytes or 0
+        for fact in self.lists.get("argument", []):
+            size = tensor_bytes(*fact.value)
+            if self.shape is None and size and abs(size - asked) <= ROUNDING * asked:
+                shape, dtype = fact.value
+                return shape, dtype
+        return self.shape, None
 
     @property
     def is_whole_step(self) -> bool:

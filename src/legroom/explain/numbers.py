@@ -66,11 +66,12 @@ def numbers_of(incident: Incident, story: Story) -> Numbers:
     if free is None and limit is not None and in_use is not None:
         free = max(0, limit - in_use)
     op = incident.value("op") or incident.value("node") or incident.value("kind") or peak_op(incident)
+    shape, given_dtype = incident.given()
     is_keras_3 = bool(ABSEIL.match(incident.opened.text))
     return Numbers(
-        failed_bytes=incident.failed_bytes,
-        shape=incident.shape,
-        dtype=incident.value("dtype") or incident.value("node_dtype"),
+        failed_bytes=incident.failed_bytes if given_dtype is None else tensor_bytes(shape, given_dtype),
+        shape=shape,
+        dtype=incident.value("dtype") or incident.value("node_dtype") or given_dtype,
         op=op,
         layer=incident.value("layer") or layer_in(op, is_keras_3) or layer_in(incident.value("node"), is_keras_3),
         device=device,
@@ -97,9 +98,14 @@ def numbers_beside(story: Story) -> Numbers:
         op=op,
         layer=layer_in(op),
         allocator=first("warning_allocator"),
-        limit_bytes=first("card_bytes"),
-        free_bytes=first("card_free_bytes"),
+        limit_bytes=first("card_bytes" if story.has("card_bytes") else "smi_bytes"),
+        free_bytes=first("card_free_bytes" if story.has("card_bytes") else "smi_free_bytes"),
     )
+
+
+def warned_bytes(story: Story) -> int | None:
+    """What the allocator could not give, and the caller could do without."""
+    return next((fact.value for fact in story.all("harmless") if fact.value is not None), None)
 
 
 def device_of(incident: Incident) -> str | None:

@@ -5,6 +5,7 @@ from itertools import pairwise
 
 from legroom.explain.incidents import Incident
 from legroom.explain.numbers import Numbers
+from legroom.explain.readers.progress import LEFT
 from legroom.explain.story import Story
 from legroom.records.diagnosis import Fact
 from legroom.units import GIB, KIB, MIB
@@ -12,6 +13,8 @@ from legroom.units import GIB, KIB, MIB
 MANY_CHUNKS = 300
 SMALLEST_POOL = 256 * MIB
 FEW, MANY_STEPS_UP = 4, 8
+STILL = 1.03
+INVERSE = 2**128
 STATE_FRAMES = re.compile(
     r"(?i)^(?:add_weight|build|_?init\w{0,24}|__init__|initializer\w{0,12}|restore\w{0,20}|load\w{0,24}|from_pretrained|device_put\w{0,24}|replicate|create_train_state|"
     r"create_state|add_slot|apply_gradients|_create_\w{0,20}|add_variable\w{0,24}|variable\w{0,20}|glorot\w{0,12}|shard_params|to|"
@@ -85,15 +88,17 @@ def numbered_op(numbers: Numbers) -> int | None:
     return int(found[1]) if found and int(found[1]) >= ABSURD_NUMBER and "radient" not in (numbers.op or "") else None
 
 
-def printed_growth(story: Story) -> tuple[list[int], list[Fact]] | None:
-    """Sizes that the script itself printed, one line after another, and that only grow."""
+def printed_growth(story: Story) -> tuple[str, list[Fact]] | None:
+    """Sizes that the script itself printed, one line after another, and that only grow; or what is left over, and that shrinks."""
     series: dict[str, list[Fact]] = {}
     for fact in story.all("printed"):
         series.setdefault(fact.value[0], []).append(fact)
     for facts in series.values():
-        sizes = [fact.value[1] for fact in facts]
+        is_left = LEFT.search(facts[0].value[0]) is not None
+        sizes = [INVERSE // max(1, fact.value[1]) if is_left else fact.value[1] for fact in facts]
         if is_rising(sizes):
-            return sizes, [facts[0], facts[-1]]
+            verb = "that was left fell" if is_left else "grew"
+            return f"{verb} from {facts[0].value[2]} to {facts[-1].value[2]}", [facts[0], facts[-1]]
     return None
 
 
@@ -103,7 +108,8 @@ def is_rising(sizes: list[int]) -> bool:
         return False
     falling = sum(later < sooner for sooner, later in pairwise(sizes))
     grown = sizes[-1] / max(1, sizes[0])
-    by_much = grown >= 1.3 and falling <= 0.3 * len(sizes) and sizes[-1] >= 0.9 * max(sizes)
+    still = sizes[-1] >= STILL * sizes[len(sizes) // 2]  # after it has settled
+    by_much = grown >= 1.3 and still and falling <= 0.3 * len(sizes) and sizes[-1] >= 0.9 * max(sizes)
     return by_much or (grown >= 1.02 and not falling and len(set(sizes)) >= MANY_STEPS_UP)
 
 

@@ -14,8 +14,8 @@ stat_Limit stat_InUse stat_MaxInUse stat_NumAllocs stat_MaxAllocSize stat_Larges
 """
 OF_AN_INCIDENT = """
 failed_bytes allocator op node kind shape dtype device device_hint layer limit_bytes in_use_bytes free_bytes
-too_large taken named node_dtype torch_reserved torch_own torch_others no_algorithm autotune tried_bytes updates makes state_kernel on_chip dataset raised cgroup xla_allocation
-buffer_op
+too_large taken named node_dtype torch_reserved torch_idle torch_own torch_others no_algorithm autotune tried_bytes updates makes state_kernel on_chip dataset raised cgroup xla_allocation
+buffer_op argument
 """
 SAYS_MORE = (  # than words that no reader knows
     *(
@@ -35,6 +35,7 @@ ABOUT_OOM = frozenset(OF_AN_INCIDENT.split())
 KEPT_INCIDENTS = 500
 NEAR_LINES = 4000
 CLOSE_LINES = 30
+TITLE_LINES = 3
 THREAD = re.compile(r"^\W{0,8}[IWEF]\d{4} [\d:.]{8,32}\s{1,8}(\d{1,10}) ")
 
 
@@ -56,6 +57,7 @@ class Story:
         self._layer: Fact | None = None
         self._node: Fact | None = None
         self._passed: Fact | None = None
+        self._works: Fact | None = None
 
     def read(self, facts: Iterable[Fact]) -> None:
         for fact in facts:
@@ -100,7 +102,7 @@ class Story:
 
     def _besides(self, fact: Fact) -> None:
         if fact.name == "epoch":
-            self._epoch, self._step = max(self._epoch or 0, fact.value), None
+            self._epoch, self._step, self._works = max(self._epoch or 0, fact.value), None, None
         elif fact.name == "step":
             self._step = fact.value
         elif fact.name == "traceback":
@@ -109,6 +111,8 @@ class Story:
             self._frames = [*self._frames[-80:], fact.value]
         elif fact.name == "place":
             self._place = fact.value
+        elif fact.name == "works":
+            self._works = what_works(self._works, fact)
 
     def _open(self, fact: Fact) -> None:
         """A new incident, or another word on one that is known: TensorFlow says the same thing up to five times."""
@@ -124,6 +128,8 @@ class Story:
             known = Incident(fact.value, fact, self._epoch, self._step)
             if not self._orphan.is_empty and not self.incidents:
                 known.pool = self._orphan
+            if self._works is not None and fact.line - self._works.line <= soon(fact):
+                known.said["works"] = self._works
             if len(self.incidents) < KEPT_INCIDENTS:
                 self.incidents.append(known)
         elif known.kind in ("copy", "autotune") and fact.value in ("pool", "tensor"):
@@ -197,6 +203,19 @@ class Story:
             for fact in self.all("allocator")[:1]:
                 incident.add(fact)
             self.incidents = [incident]
+
+
+def what_works(before: Fact | None, fact: Fact) -> Fact | None:
+    """What the run is at: a bar without a title goes on with what the line above it says; work on a model ends work on data."""
+    if fact.value == "bar":
+        is_titled = before is not None and fact.line - before.line <= TITLE_LINES
+        return Fact(fact.name, "data", fact.line, fact.text) if is_titled else None
+    return None if fact.value == "model" else fact
+
+
+def soon(fact: Fact) -> int:
+    """How many lines may lie between what a run says it does and its end; before an exception there is its traceback."""
+    return TITLE_LINES if fact.value == "killed" else CLOSE_LINES
 
 
 def thread_of(fact: Fact) -> str:

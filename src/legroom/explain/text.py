@@ -11,6 +11,9 @@ ESCAPE = re.compile(
     r"\x1b(?:\[[0-?]{0,32}[ -/]{0,4}[@-~]?|[\]PX^_][^\x07\x1b\n]{0,256}(?:\x07|\x1b\\)?|[ -/]{0,3}[0-~]?)|\x9b[0-?]{0,32}[@-~]?"
 )
 PRINTED_ESCAPE = re.compile(r"\\(?:x1[bB]|033|u001[bB])\[[0-9;]{0,16}m|\^\[\[[0-9;]{0,16}m|␛\[[0-9;]{0,16}m")
+CONTINUES = re.compile(  # in the midst of a sentence, or with one that PyTorch, XLA and TensorFlow write behind another
+    r" {0,3}(?:[a-z(]|[\d.]{1,12} [KMG]i?B |Tried to |GPU \d|Including non-|Of the alloc|Process \d|There are |Used \d|That was |Attempting to |/job:|GPU_\d)"
+)
 CONTROL = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\ufff9-\ufffb\ud800-\udfff]"
 )
@@ -55,6 +58,17 @@ def reflowed(lines: list[bytes]) -> list[bytes]:
         for line, after in pairwise(bare)
     ]
     return [joined(bare, is_broken, b" ")] if any(is_broken) else []
+
+
+def continued(log: bytes) -> list[bytes]:
+    """A short log with an error whose sentences somebody has put into lines of their own, put together."""
+    lines = [line.rstrip(b"\r") for line in log.split(b"\n")]
+    is_broken = [bool(line.strip()) and goes_on(after) for line, after in pairwise(lines)]
+    return [joined(lines, is_broken, b" ")] if any(is_broken) else []
+
+
+def goes_on(line: bytes) -> bool:
+    return CONTINUES.match(line[:40].decode("latin-1")) is not None
 
 
 def joined(lines: list[bytes], is_broken: list[bool], glue: bytes) -> bytes:

@@ -15,6 +15,8 @@ def torch_guesses(incident: Incident, numbers: Numbers) -> Iterator[Guess]:
         return
     failed, limit, free, used = numbers.failed_bytes, numbers.limit_bytes, numbers.free_bytes, numbers.in_use_bytes
     reserved = incident.value("torch_reserved")
+    if "torch_idle" in incident.said and used is not None:
+        reserved = used + incident.value("torch_idle")
     opened = [incident.opened]
     others = incident.value("torch_others")  # in a container this process may be listed among them, by another number
     if limit is not None and free is not None and (reserved is not None or used is not None):

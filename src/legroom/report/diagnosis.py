@@ -48,7 +48,8 @@ def diagnosis_text(found: Diagnosis, name: str = "") -> RenderableType:
 def headline(found: Diagnosis, name: str) -> Text:
     text = Text(f"{name}: " if name else "")
     if found.cause == "unknown" and not found.incidents:
-        return text.append("There is no out-of-memory error in it that Legroom knows", style="bold yellow").append(".")
+        text.append("There is no out-of-memory error in it that Legroom knows", style="bold yellow").append(".")
+        return text.append(f"\n{found.why}") if found.why else text
     style = "bold green" if found.cause == "not_an_error" else "bold red"
     text.append(HEADLINES[found.cause], style=style)
     if found.causes and found.cause != "unknown":

@@ -13,6 +13,7 @@ from legroom.explain.readers import (
     bfc,
     constants,
     cudnn,
+    data,
     devices,
     driver,
     host,
@@ -62,6 +63,7 @@ READERS = (
     Reader(host.read, host.STRONG, host.WEAK),
     Reader(retracing.read, retracing.STRONG),
     Reader(traceback.read, (), traceback.WEAK),
+    Reader(data.read, (), data.WEAK),
     Reader(progress.read, (), (), progress.SPARSE),
     LAST,
 )

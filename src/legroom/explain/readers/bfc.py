@@ -28,9 +28,10 @@ WEAK = (
     ),
     *(b"Total size in pool", b"Requested Size:", b"Stats:"),
     *(b"Limit:", b"InUse:", b"MaxInUse:", b"NumAllocs:", b"MaxAllocSize:", b"LargestFreeBlock:", b"Free memory/Total"),
-    *(b"requested by op", b"memory_limit_:"),
+    *(b"requested by op", b"memory_limit_:", b"Allocator ("),
 )
 ASKED = re.compile(rf"(?:Allocator \(([\w.:/-]{{1,80}})\) )?[rR]an out of memory trying to allocate {SIZE}")
+OF_ALLOCATOR = re.compile(r"Allocator \(([\w.:/-]{1,80})\)")
 ROUNDED = re.compile(r"\(rounded to (\d{1,20})\)")
 BY_OP = re.compile(r"requested by op ([^\s\]]{1,400})")
 ASYNC = re.compile(r"(?:([\w.-]{1,60}) )?cu\w{0,8}AllocAsync failed to allocate (\d{1,20}) bytes")
@@ -97,5 +98,7 @@ def rest(text: str) -> Iterator[tuple[str, Any]]:
         yield "stat_Limit", size_of(limit[1], limit[2])
     elif state := STATE.search(text):
         yield "rough_hole", size_of(state[1], state[2])
+    elif (allocator := OF_ALLOCATOR.search(text)) and not is_harmless(text):
+        yield "allocator", allocator[1]
     if free := ASYNC_FREE.search(text):
         yield "driver_free", (int(free[1]), int(free[2]))

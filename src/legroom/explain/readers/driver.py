@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
+from legroom.explain.readers.messages import sized, sizes
 from legroom.explain.sizes import SIZE, size_of
 
 STRONG = (
@@ -34,7 +35,7 @@ STRONG = (
 )
 WEAK = (
     *(b"MB memory", b"otalMemory:", b"Total memory:", b"Free memory:", b"deviceMemorySize:", b"memory reported:"),
-    *(b"backend failed to initialize", b"bytes free, "),
+    *(b"backend failed to initialize", b"bytes free, ", b"MiB / ", b"MiB/", b"GiB / "),
 )
 REFUSED = re.compile(rf"failed to allocate {SIZE}(?: \((\d{{1,20}}) bytes\))? from device: (\w{{3,60}})")
 ALLOCATING = re.compile(rf"allocat\w{{1,5}} {SIZE}")
@@ -43,6 +44,7 @@ CREATED = re.compile(r"device:(\wPU:\d{1,4}) with (\d{1,9}) MB memory")
 CARD = re.compile(rf"(?:totalMemory|[Tt]otal memory|deviceMemorySize|total memory reported): {SIZE}")
 USAGE = re.compile(r"Memory usage: (\d{1,20}) bytes free, (\d{1,20}) bytes total")
 FREE = re.compile(rf"(?:freeMemory|Free memory): {SIZE}")
+SMI = re.compile(rf"{sized('used')} ?/ ?{sized('total')}(?: used\b| \|)")  # nvidia-smi, and those who quote it
 STARTING = (
     "ontext",
     "implicit initialization",
@@ -93,12 +95,20 @@ def read(text: str) -> Iterator[tuple[str, Any]]:
         yield "driver_out", None
     if created := CREATED.search(text):
         yield "device_limit", (created[1], int(created[2]) * 1024**2)
-    if "Free memory/Total" in text:
-        return
+    if "Free memory/Total" not in text:
+        yield from card_of(text)
+
+
+def card_of(text: str) -> Iterator[tuple[str, Any]]:
+    """What the card has and what of it is free. nvidia-smi's table is no sign of others: the run itself may be in it."""
     if usage := USAGE.search(text):
         yield "card_free_bytes", int(usage[1])
         yield "card_bytes", int(usage[2])
         yield "left_at_failure", int(usage[1]) / max(1, int(usage[2]))
+    if smi := SMI.search(text):
+        said = dict(sizes(smi))
+        yield "smi_bytes", said["total"]
+        yield "smi_free_bytes", max(0, said["total"] - said["used"])
     if card := CARD.search(text):
         yield "card_bytes", size_of(card[1], card[2])
     if free := FREE.search(text):

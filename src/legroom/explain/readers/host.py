@@ -20,6 +20,7 @@ STRONG = (
     *(b"Failed to allocate memory", b"Insufficient memory", b"malloc of size", b"Could not allocate memory"),
     *(b"not enough memory", b"ArrayMemory", b"pinned host memory", b"rror 1455", b"rror code 1455", b"[Errno 12]"),
     *(b"an't allocate memory", b"restarting kernel", b"kernel appears to have died"),
+    *(b"shuffle buffer (this", b"huffle buffer filled"),
 )
 WEAK = (
     *(
@@ -75,6 +76,8 @@ def read(text: str) -> Iterator[tuple[str, Any]]:
         yield "raised", None
     if shuffle := SHUFFLE.search(text):
         yield "shuffle", (int(shuffle[1]), int(shuffle[2]))
+    if shuffle or "huffle buffer filled" in text:
+        yield "shuffled", None
     if data := DATA.search(text):
         yield "data_sign", data[0]
 

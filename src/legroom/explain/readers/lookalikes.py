@@ -13,9 +13,10 @@ STRONG = (
     b"system memory",
     b"by rematerialization",
     b"tcmalloc: large alloc",
+    b"autotune ram budget",
 )
 WEAK = (b"to avoid OOM due to memory", b"freed_by_count", b"TF_FORCE_GPU_ALLOW_GROWTH")
-TRIED = re.compile(rf"trying to allocate {SIZE}")
+TRIED = re.compile(rf"(?:trying|tried) to allocate {SIZE}")
 ALLOCATOR = re.compile(r"Allocator \(([\w.:/-]{1,80})\)")
 LARGE = re.compile(
     r"Allocation of (\d{1,20}) exceeds \d{1,3}% of (?:free )?system memory|tcmalloc: large alloc (\d{1,20}) bytes"
@@ -27,7 +28,10 @@ REMAT = re.compile(
 
 def is_harmless(text: str) -> bool:
     """Whether the allocator itself says that nothing has failed."""
-    return any(words in text for words in ("not a failure", "freed_by_count", "is benign", "may be suboptimal"))
+    return any(
+        words in text
+        for words in ("not a failure", "freed_by_count", "is benign", "may be suboptimal", "autotune ram budget")
+    )
 
 
 def read(text: str) -> Iterator[tuple[str, Any]]:

@@ -1,4 +1,4 @@
-"""Limits that are not memory's and sound like them: a message's size, a disk, a quota, files, threads, registers."""
+"""Limits that are not memory's and sound like them: a message's size, a disk, a quota, files, threads, registers, a request for nothing."""
 
 import re
 from collections.abc import Iterator
@@ -21,12 +21,18 @@ LIMITS = {
     "static TLS block": "A library was loaded too late to have thread-local memory.",
     "object header message is too large": "An attribute of HDF5 is larger than 64 kB.",
 }
-STRONG = tuple(phrase.encode() for phrase in LIMITS)
+NOTHING = re.compile(
+    r"(?i)\b(?:tried|trying|attempt\w{0,4}|request|fail\w{0,3}|unable) to allocate 0(?:\.0{0,3})? ?(?:bytes?|B)\b"
+)
+STRONG = (*(phrase.encode() for phrase in LIMITS), b"allocate 0 ", b"allocate 0B", b"allocate 0.0")
 SHARED = re.compile(r"/dev/shm|shared memory|/torch_|psm_")
 MEMORY_QUOTA = re.compile(r"(?i)memory quota|uota exceeded.{0,40}memory")
 
 
 def read(text: str) -> Iterator[tuple[str, Any]]:
+    if NOTHING.search(text):
+        yield "not_memory", "0 bytes were asked for and refused: that is a fault of the framework."
+        return
     limit = next((why for phrase, why in LIMITS.items() if phrase in text), None)
     if limit is None or MEMORY_QUOTA.search(text):
         return

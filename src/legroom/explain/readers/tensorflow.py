@@ -31,7 +31,7 @@ WEAK = (
         b"user-defined function passed to",
         b"caused by op",
     ),
-    *(b"Caused by op", b"Original stack trace for"),
+    *(b"Caused by op", b"Original stack trace for", b".Tensor(shape=", b"ShapedArray("),
 )
 ASKED = re.compile(r"OM when allocating (?:\w{1,20} )?tensor (?:with|of) shape ?\[([\d, ]{0,200})\]")
 DIMENSION = re.compile(r"dim \{ size: (\d{1,15}) \}")  # until TensorFlow 0.6
@@ -47,8 +47,15 @@ NODE_TYPE = re.compile(r"\b(?:T|dtype)=DT_(\w{2,12})")
 NODE_DEVICE = re.compile(r"\b_device=\\?\"[^\"]{0,80}/(?:device:)?([gGcC][pP][uU]:\d{1,3})\\?\"")
 NAMED = re.compile(r"\[Op:\w{1,100}\] name: ([^\s\]]{2,400})")
 LAYER = re.compile(r"when calling layer ['\"]([^'\"]{1,120})['\"]|layer ['\"]([^'\"]{1,120})['\"] \(type (\w{1,60})\)")
+ARGUMENT = re.compile(  # as Keras lists what a layer was given
+    r"=(?:torch|tf)\.Tensor\(shape=(?:torch\.Size\(\[|\()([\d, ]{1,100})[\])]{1,2}, dtype=(\w{4,12})\)|=\S{0,40}ShapedArray\((\w{4,12})\[([\d,]{1,100})\]"
+)
 ITERATOR = re.compile(r"Iterator::(?:Root::)?([\w:\[\]]{1,200})|user-defined function passed to (\w{1,60})")
 COPIED = re.compile(r"in order to run (\w{1,60}): Dst tensor")
+COPIED_TO = re.compile(  # by name, or as the third part of a rendezvous' key
+    r"\bto (?:/job:[\w:/.-]{1,120}/)?(?:device:)?/?([A-Z]{3}:\d{1,4}) in order to run"
+    r"|Key: [^;\s]{1,160};\w{1,20};/job:[\w:/.-]{1,120}/(?:device:)?([a-zA-Z]{3}:\d{1,4});"
+)
 CONSTANT = re.compile(r"value=Tensor<type: (\w{1,20}) shape: \[([\d,]{1,200})\]")
 PIPELINE_KERNEL = re.compile(
     r"OP_REQUIRES failed at (image_resizer|decode_|resize_|crop_|example_pars|parse_|\w{0,30}dataset|batch_util|random_crop|reader_)"
@@ -83,14 +90,21 @@ def read(text: str) -> Iterator[tuple[str, Any]]:
         yield from attributes(printed[0])
     if named := NAMED.search(text):
         yield "named", named[1]
-    if layer := LAYER.search(text):
-        yield "layer", layer[1] or layer[2]
+    yield from keras(text)
     if "CPU" in text and (kernel := PIPELINE_KERNEL.search(text)):
         yield "dataset", kernel[1]
     if state := STATE_KERNEL.search(text):
         yield "state_kernel", state[1]
     if iterator := ITERATOR.search(text):
         yield "dataset", iterator[1] or iterator[2]
+
+
+def keras(text: str) -> Iterator[tuple[str, Any]]:
+    """The layer that Keras was calling, and what it had been given."""
+    if layer := LAYER.search(text):
+        yield "layer", layer[1] or layer[2]
+    if argument := ARGUMENT.search(text):
+        yield "argument", (shape_of(argument[1] or argument[4]), argument[2] or argument[3])
 
 
 def attributes(node: str) -> Iterator[tuple[str, Any]]:
@@ -113,6 +127,8 @@ def failure(text: str) -> Iterator[tuple[str, Any]]:
         yield "oom", "copy"
         if copied := COPIED.search(text):
             yield "kind", copied[1]
+        if device := COPIED_TO.search(text):
+            yield "device", (device[1] or device[2]).upper()
     elif "allocate memory for the batch" in text:
         yield "oom", "dataset"
         yield "dataset", "batch"

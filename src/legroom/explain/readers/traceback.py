@@ -17,7 +17,7 @@ WEAK = (
     b"Traceback (most",
     b"Cell In[",
 )
-FRAME = re.compile(r"File \"([^\"]{1,300})\", line (\d{1,7})(?:, in ([^\s,]{1,120}))?")
+FRAME = re.compile(r"File \"([^\"]{1,300})\", line (\d{1,7})(?:, in {1,4}([^\s,]{1,120}))?")
 CELL = re.compile(r"<?(ipython-input-\d{1,6}|Cell In ?\[\d{1,6}\])[^\n]{0,40}?(?: in |line )(<\w{1,20}>|\d{1,7})")
 UPDATES = re.compile(
     r"(?:apply_gradients|get_updates?(?:_op)?|update_step|_(?:resource_)?apply_(?:dense|sparse)\w{0,30})$"
