@@ -15,6 +15,7 @@ import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 from pages import put
 
@@ -22,7 +23,7 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT / "tests" / "guard"), str(ROOT / "src")]
 
 WORKER = ROOT / "tests" / "guard" / "guard_worker.py"
-settings = {"workers": 8, "seconds": 0}
+settings: dict[str, Any] = {"workers": 8, "seconds": 0, "only": ""}
 GROUPS = (  # model, how it runs, optimizer, precision, tolerance
     ("deep", "graph", "sgd", "float32", 1e-4),
     ("deep", "eager", "sgd", "float32", 1e-4),
@@ -85,8 +86,9 @@ def run_random(count, seconds):
         print("\n".join(random_table([{"group": group, "rows": rows}])[-1:]), flush=True)
         return group, rows
 
+    wanted = [group for group in GROUPS if settings["only"] in " ".join(map(str, group))]
     with ThreadPoolExecutor(settings["workers"]) as pool:
-        return [{"group": group, "rows": rows} for group, rows in pool.map(one, GROUPS)]
+        return [{"group": group, "rows": rows} for group, rows in pool.map(one, wanted)]
 
 
 def run_exhaustive(apart):
@@ -311,11 +313,15 @@ def main():
     parser.add_argument("--seconds", type=int, default=0, help="stop beginning random runs after so long")
     parser.add_argument("--data", type=Path, default=ROOT / "bench" / "data", help="the folder of what was found")
     parser.add_argument("--found", action="store_true", help="run nothing: the tables of what was found before")
+    parser.add_argument(
+        "--only", default="", help="of the random runs those whose model, way or optimizer has this word"
+    )
     options = parser.parse_args()
     if options.gpu:
         os.environ["LEGROOM_GUARD_DEVICE"] = "GPU:0"
     settings["workers"] = options.workers or settings["workers"]
     settings["seconds"] = options.seconds
+    settings["only"] = options.only
     for part in options.parts:
         run, table = PARTS[part]
         name = f"{part}_gpu" if options.gpu else part
