@@ -40,6 +40,19 @@ ENDS = {
     "training after the data": ("Loading dataset...\nStart training\nKilled", OTHER),
     "an epoch after the data": ("Loading dataset...\nEpoch 1/9\nKilled", OTHER),
     "much after the data": ("Loading dataset...\na\nb\nc\nd\nKilled", OTHER),
+    "counted of a total": ("Read the 7000 scan of 8800 files.\nKilled", DATA),
+    "counted, without a verb": ("image 5200 of 6100\nKilled", DATA),
+    "a few files of several": ("File 31/96 loaded\nKilled", DATA),
+    "counted on": ("Added 4000 records\nAdded 8000 records\nAdded 12000 records\nKilled", DATA),
+    "counted once": ("Added 4000 records\nKilled", OTHER),
+    "counted to the end": ("Loaded 8800 of 8800 images\nKilled", OTHER),
+    "the training set, counted": ("Loaded 2600 of 8800 train images\nKilled", DATA),
+    "counted in training": ("Processed 2600/8800 images, loss 0.41\nKilled", OTHER),
+    "counted frames of a game": ("Frame 26000/900000 reward 1.5\nKilled", OTHER),
+    "counted downloads": ("Downloaded 2600 of 8800 files\nKilled", OTHER),
+    "counted layers": ("Loaded 7 of 24 layers\nKilled", OTHER),
+    "a replay buffer": ("Creating the replay buffer\nKilled", DATA),
+    "a replay memory that is filled": ("Filling replay memory: 21000/80000\nKilled", DATA),
     "no end": (f"Loading images:{BAR}\ndone", UNKNOWN),
     "a device after the data": (f"Tokenizing:{BAR}\nRuntimeError: CUDA out of memory. Tried to allocate 30.00 MiB", BATCH),
 }  # fmt: skip
@@ -60,6 +73,9 @@ CODE = {
     "frame = pd.read_parquet(path)": DATA,
     "dense = TfidfVectorizer().fit_transform(posts).toarray()": DATA,
     "codes = OneHotEncoder(sparse=False).fit_transform(column)": DATA,
+    "self.replay = ReplayBuffer(int(2e6))": DATA,
+    "self._pool[name] = np.empty((capacity, *shape))": DATA,
+    "self.seen = numpy.zeros([self.mem_size, 96, 96, 4], numpy.uint8)": DATA,
     "product = np.dot(a, b.T)": OTHER,
     "inverse = np.linalg.inv(covariance)": OTHER,
     "kernel = rbf(points, points)": OTHER,
@@ -75,6 +91,7 @@ def test_the_line_of_code_that_failed(code, cause):
 LIBRARIES = {
     "/usr/lib/python3/dist-packages/pandas/core/reshape/reshape.py": DATA,
     "C:\\env\\Lib\\site-packages\\sklearn\\preprocessing\\_encoders.py": DATA,
+    "/home/ann/agents/replay_buffer/ring.py": DATA,
     "/usr/lib/python3/dist-packages/sklearn/metrics/pairwise.py": OTHER,
     "/home/ann/datasets/solve.py": OTHER,
 }
@@ -108,3 +125,8 @@ def test_a_shuffle_buffer_that_was_filled_is_no_error():
 def test_a_shuffle_buffer_is_not_what_another_error_was_about():
     text = SHUFFLE.format(3100) + 'Traceback (most recent call last):\n  File "a.py", line 1\nValueError: bad shape\n'
     assert legroom.explain(text).cause == UNKNOWN
+
+
+def test_a_replay_buffer_is_not_what_a_device_lacks():
+    text = "batch = replay_buffer.sample(64)\nRuntimeError: CUDA out of memory. Tried to allocate 30.00 MiB\n"
+    assert legroom.explain(text).cause == BATCH

@@ -853,3 +853,26 @@ LIKE_IT = (
 @pytest.mark.parametrize("text", LIKE_IT)
 def test_what_only_sounds_like_it(text):
     assert legroom.explain(text + "\n").cause == UNKNOWN
+
+
+CONSTANT_OF_800 = "Allocator (GPU_0_bfc) ran out of memory trying to allocate 800.00MiB (rounded to 838860800)requested by op _EagerConst\n"
+COPY = "InternalError: Dst tensor is not initialized.\n"
+ACTIVATION = "OOM when allocating tensor with shape[24,112,112,96] and type float by allocator GPU_0_bfc\n"
+REFUSALS = {
+    "as much again and again": ([6000, 6000, 6000], CONSTANT_OF_800, SHARED),
+    "the same before a copy": ([6000, 6000, 6000], COPY, SHARED),
+    "less and less, down to what was needed": ([2400, 2160, 1944, 1750, 1575, 1417, 1275, 1148, 1033, 930, 837], CONSTANT_OF_800, SHARED),
+    "less and less, until it was given": ([6000, 5400, 4860], CONSTANT_OF_800, BATCH),
+    "the rest of a pool that was given": ([6000, 1500, 1500], CONSTANT_OF_800, BATCH),
+    "little more than was needed": ([1500, 1500], CONSTANT_OF_800, BATCH),
+    "an activation in the end": ([6000, 6000, 6000], ACTIVATION, BATCH),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("refused", "failed", "cause"), REFUSALS.values(), ids=REFUSALS)
+def test_what_the_driver_never_gave(refused, failed, cause):
+    lines = [
+        f"failed to allocate {size}M ({size * MIB} bytes) from device: CUDA_ERROR_OUT_OF_MEMORY: out of memory\n"
+        for size in refused
+    ]
+    assert legroom.explain("".join(lines) + failed).cause == cause

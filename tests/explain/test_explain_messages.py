@@ -465,6 +465,46 @@ CASES = {
         "batch_or_activations",
         {"tensor_shape": (2, 16, 200, 51200), "dtype": "float32", "failed_bytes": 1310720000},
     ),
+    "the class of the layer that was called": (
+        "OutOfMemoryError: Exception encountered when calling Conv3D.call().\n\nCUDA out of memory. Tried to allocate 700.00 MiB.",
+        "batch_or_activations",
+        {"op": "Conv3D", "layer": None},
+    ),
+    "a whole model is no operation": (
+        "OutOfMemoryError: Exception encountered when calling Functional.call().\n\nCUDA out of memory. Tried to allocate 700.00 MiB.",
+        "batch_or_activations",
+        {"op": None},
+    ),
+    "PyTorch's allocator of the host": (
+        "DefaultCPUAllocator: can't allocate memory: you tried to allocate 77000000 bytes. Error code 12 (Cannot allocate memory)",
+        "host_ram_other",
+        {"allocator": "DefaultCPUAllocator", "device": "CPU:0", "failed_bytes": 77000000},
+    ),
+    "a TPU's account": (
+        "Attempting to reserve 2.50G at the bottom of memory. That was not possible. There are 1.25G free, 0B reserved, and 1.25G reservable.\n"
+        "HBM capacity 16.00G:\n          Currently allocated:   14.50G (  15,569,256,448 bytes)\n"
+        "          Program requirement:    2.50G (   2,684,354,560 bytes)\nHeap allocator status:\n    Max free chunk             1.25G (0.0% fragmentation)",
+        "batch_or_activations",
+        {
+            "limit_bytes": 16 * GIB,
+            "in_use_bytes": 15569256448,
+            "free_bytes": 1280 * MIB,
+            "largest_free_bytes": 1280 * MIB,
+            "failed_bytes": 2560 * MIB,
+        },
+    ),
+    "a TPU's memory in pieces": (
+        "Attempting to reserve 3.00G at the bottom of memory. That was not possible. There are 6.00G free, 0B reserved, and 1.00G reservable.\n"
+        "HBM capacity 16.00G:\n          Currently allocated:   10.00G (  10,737,418,240 bytes)\n    Max free chunk             1.00G (83.3% fragmentation)",
+        "fragmentation",
+        {"largest_free_bytes": GIB},
+    ),
+    "a context, and a number below zero": (
+        "failed initializing StreamExecutor for CUDA device ordinal 3: Internal: failed call to cuDevicePrimaryCtxRetain: CUDA_ERROR_OUT_OF_MEMORY; "
+        "total memory reported: 18446744073600000000",
+        "gpu_shared_or_preallocated",
+        {"device": "GPU:3", "limit_bytes": None},
+    ),
     "what a layer was given is not what it asked for": (
         "CUDA out of memory. Tried to allocate 5.00 GiB.\nArguments received by Mix.call():\n  • x=torch.Tensor(shape=torch.Size([2, 16]), dtype=float32)",
         "batch_or_activations",

@@ -8,7 +8,8 @@ from legroom.explain.growth_causes import growth_guesses
 from legroom.explain.guesses import Guess, guess
 from legroom.explain.incidents import Incident
 from legroom.explain.numbers import Numbers
-from legroom.explain.signs import refused_sizes, share, starved_card
+from legroom.explain.pairs import pairs_of, text_of_pairs
+from legroom.explain.signs import never_given, refused_sizes, share, starved_card
 from legroom.explain.state_causes import of_state
 from legroom.explain.story import Story
 from legroom.records.diagnosis import Fact
@@ -59,7 +60,7 @@ def of_the_pool(incident: Incident, numbers: Numbers, story: Story) -> Iterator[
             f"The pool could still grow by {format_bytes(room)} up to its limit and only {format_bytes(failed)} were asked for: the driver refused.",
             [*facts, *refused_sizes(story)[:2]],
         )
-    elif failed <= free and (hole is None or hole < failed) and numbers.pool is not None:
+    elif failed <= free and (hole is None or hole < failed) and (numbers.pool is not None or hole is not None):
         torn = f", the largest piece {format_bytes(hole)}" if hole is not None else ""
         left = free - failed >= max(ROOMY * numbers.limit_bytes, failed // 4)
         is_roomy = (left or incident.is_whole_step) and not starved_card(story, numbers)
@@ -80,7 +81,7 @@ def of_the_tensor(incident: Incident, numbers: Numbers, story: Story, opened: li
             text = "A single image, without a batch, is made on the host: in the data pipeline."
         yield guess("host_ram_dataset", 0.7, text, opened)
     else:
-        yield from of_its_size(incident, numbers, opened)
+        yield from of_its_size(incident, numbers, story, opened)
     state = of_state(incident, numbers, story, opened)
     if state is not None:
         yield state
@@ -94,7 +95,7 @@ def of_the_tensor(incident: Incident, numbers: Numbers, story: Story, opened: li
         yield guess("batch_or_activations", 0.35, full_text(numbers), opened)
 
 
-def of_its_size(incident: Incident, numbers: Numbers, opened: list[Fact | None]) -> Iterator[Guess]:
+def of_its_size(incident: Incident, numbers: Numbers, story: Story, opened: list[Fact | None]) -> Iterator[Guess]:
     """More at once than the pool, the card or any card holds."""
     failed, limit = numbers.failed_bytes, numbers.limit_bytes
     is_one_tensor = incident.kind in ONE_TENSOR
@@ -114,6 +115,8 @@ def of_its_size(incident: Incident, numbers: Numbers, opened: list[Fact | None])
     elif limit is None and is_one_tensor and (failed >= HUGE or one_example_of(numbers) >= 2 * GIB):
         text = f"A single tensor of {format_bytes(failed)} is more than most cards hold."
         yield guess("tensor_too_large", 0.75, text, opened)
+    elif limit is None and is_one_tensor and (pairs := pairs_of(failed, story)) is not None:
+        yield guess("tensor_too_large", 0.7, text_of_pairs(pairs[0]), [*pairs[1], *opened])
     elif incident.kind == "copy" and numbers.op == "_EagerConst" and failed >= 0.25 * (limit or HUGE):
         text = f"A whole array of {format_bytes(failed)} is copied to the device at once."
         yield guess("tensor_too_large", 0.7, text, opened)
@@ -210,7 +213,11 @@ def of_others(incident: Incident, numbers: Numbers, story: Story) -> Iterator[Gu
         reserved = numbers.reserved_bytes or numbers.in_use_bytes
         small = reserved is not None and numbers.limit_bytes is not None and reserved < 0.85 * numbers.limit_bytes
         text = f"The driver refused {len(refused)} times, {format_bytes(refused[0].value)} at first."
-        yield guess("gpu_shared_or_preallocated", 0.8 if small else 0.3, text, refused[:3])
+        weight = 0.8 if small else 0.3
+        if numbers.pool is None and (asked := never_given(refused, numbers.failed_bytes)):
+            weight = 0.4 if numbers.shape else 0.6
+            text = f"{text} The pool might still grow by {format_bytes(asked)} and was given nothing."
+        yield guess("gpu_shared_or_preallocated", weight, text, refused[:3])
     if "load" in incident.kinds:
         yield guess(
             "gpu_shared_or_preallocated",

@@ -7,7 +7,7 @@ from legroom.explain.guesses import Guess, guess
 from legroom.explain.incidents import ALIGNMENT, Incident
 from legroom.explain.numbers import Numbers
 from legroom.explain.signs import dumped_growth, numbered_op, printed_growth, repeated_chunks
-from legroom.explain.story import Story
+from legroom.explain.story import CLOSE_LINES, Story
 from legroom.units import format_bytes
 
 LONG_AGO = 2
@@ -18,11 +18,18 @@ DEEPEST = 1000  # equal tensors that a step may hold
 
 def growth_guesses(incident: Incident, numbers: Numbers, story: Story) -> Iterator[Guess]:
     yield from of_sizes(incident, numbers, story)
-    if incident.epoch is not None and incident.epoch >= LONG_AGO:
-        text = f"It had trained up to epoch {incident.epoch} before."
+    epoch = max(incident.epoch or 0, incident.epochs_ended)
+    if epoch >= LONG_AGO:
+        text = f"It had trained up to epoch {epoch} before."
         weight = 0.6 if incident.is_on_host else 0.8  # a host has other processes, too
         weight = 0.3 if is_another_phase(incident) else weight
-        yield guess("leak_or_growth", weight, text, [*story.all("epoch")[-1:], incident.opened])
+        yield guess(
+            "leak_or_growth", weight, text, [*(story.all("epoch") or story.all("epochs_ended"))[-1:], incident.opened]
+        )
+    elif incident.epochs_ended and not is_another_phase(incident) and not evaluates(incident, story):
+        text = "A whole epoch had gone well, and the next one's steps need no more than its own."
+        weight = 0.4 if incident.is_on_host else 0.6  # the first evaluation may have left something behind, too
+        yield guess("leak_or_growth", weight, text, [*story.all("epochs_ended")[-1:], incident.opened])
     elif incident.step is not None and incident.step >= SOME_STEPS and not incident.is_on_host:
         weight = 0.75 if incident.step >= MANY_STEPS else 0.4
         text = f"It had made {incident.step} steps before, and equal steps need equal memory."
@@ -40,6 +47,11 @@ def is_another_phase(incident: Incident) -> bool:
     """Whether it failed in an evaluation behind the training: that takes other batches than the steps that went well."""
     names = [name.strip("_") for name in incident.frames]
     return "fit" not in names and any(EVALUATES.match(name) for name in names)
+
+
+def evaluates(incident: Incident, story: Story) -> bool:
+    """Whether the lines of code above the error call a step of evaluation."""
+    return any(0 <= incident.opened.line - fact.line <= CLOSE_LINES for fact in story.all("evaluates"))
 
 
 def of_sizes(incident: Incident, numbers: Numbers, story: Story) -> Iterator[Guess]:

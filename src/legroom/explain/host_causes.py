@@ -7,6 +7,7 @@ from legroom.explain.growth_causes import LONG_AGO, growth_guesses
 from legroom.explain.guesses import Guess, guess
 from legroom.explain.incidents import Incident
 from legroom.explain.numbers import Numbers
+from legroom.explain.pairs import pairs_of, text_of_pairs
 from legroom.explain.signs import makes_weights
 from legroom.explain.story import CLOSE_LINES, Story
 from legroom.records.diagnosis import Fact
@@ -45,6 +46,8 @@ def host_guesses(incident: Incident, numbers: Numbers, story: Story) -> Iterator
             f"An array of {format_bytes(numbers.failed_bytes or 0)} in one piece is more than nearly any machine has."
         )
         yield guess("tensor_too_large", 0.7, text, opened)
+    elif shape is None and (pairs := pairs_of(numbers.failed_bytes, story)) is not None:
+        yield guess("tensor_too_large", 0.7, text_of_pairs(pairs[0]), [*pairs[1], *opened])
     elif code:
         text = "It happened in code that puts arrays or tables together."
         yield guess("host_ram_dataset", 0.7, text, [*code, *opened])

@@ -23,6 +23,7 @@ class Incident:
     opened: Fact
     epoch: int | None = None
     step: int | None = None
+    epochs_ended: int = 0
     said: dict[str, Fact] = field(default_factory=dict)
     lists: dict[str, list[Fact]] = field(default_factory=dict)
     pool: PoolBuilder = field(default_factory=PoolBuilder)

@@ -66,6 +66,7 @@ def numbers_of(incident: Incident, story: Story) -> Numbers:
     if free is None and limit is not None and in_use is not None:
         free = max(0, limit - in_use)
     op = incident.value("op") or incident.value("node") or incident.value("kind") or peak_op(incident)
+    op = op or incident.value("called")
     shape, given_dtype = incident.given()
     is_keras_3 = bool(ABSEIL.match(incident.opened.text))
     return Numbers(
@@ -79,7 +80,7 @@ def numbers_of(incident: Incident, story: Story) -> Numbers:
         limit_bytes=limit,
         in_use_bytes=in_use,
         free_bytes=free,
-        largest_free_bytes=largest_hole(pool),
+        largest_free_bytes=incident.value("largest_free") if pool is None else largest_hole(pool),
         reserved_bytes=pool.reserved_bytes if pool else None,
         pool=pool,
     )

@@ -14,6 +14,10 @@ MANY_CHUNKS = 300
 SMALLEST_POOL = 256 * MIB
 FEW, MANY_STEPS_UP = 4, 8
 STILL = 1.03
+LESS = 0.9
+GROWN, LEVEL = 1.02, 1.0005
+EVENLY = 0.4  # of the mean step: the smallest
+BOTH = "both: "  # what is printed before and after something, in one series
 INVERSE = 2**128
 STATE_FRAMES = re.compile(
     r"(?i)^(?:add_weight|build|_?init\w{0,24}|__init__|initializer\w{0,12}|restore\w{0,20}|load\w{0,24}|from_pretrained|device_put\w{0,24}|replicate|create_train_state|"
@@ -32,6 +36,7 @@ STEP_FRAMES = re.compile(
     r"(?i)^(?:train\w{0,20}|fit|_?step\w{0,12}|p?_?update\w{0,12}|loss\w{0,12}|grad\w{0,12}|backward|forward|predict\w{0,12}|call|sample\w{0,12}|"
     r"compute_loss|train_function|run_step|one_step_on_data|train_on_batch|evaluate)$"
 )
+PHASES = re.compile(r"(?i)\b(?:start|end|begin|before|after|pre|post)\b[^\w]{0,4}")  # of one iteration
 LOOPS = re.compile(r"(?i)while|lstm|gru|rnn|tensorlist|scan")
 NUMBERED = re.compile(r"\w_(\d{3,7})(?:/|$)")  # `/_4497` numbers an edge between devices
 ABSURD_NUMBER = 1500
@@ -92,11 +97,14 @@ def printed_growth(story: Story) -> tuple[str, list[Fact]] | None:
     """Sizes that the script itself printed, one line after another, and that only grow; or what is left over, and that shrinks."""
     series: dict[str, list[Fact]] = {}
     for fact in story.all("printed"):
-        series.setdefault(fact.value[0], []).append(fact)
-    for facts in series.values():
+        label, plain = fact.value[0], PHASES.sub("", fact.value[0])
+        series.setdefault(label, []).append(fact)
+        if plain != label:
+            series.setdefault(f"{BOTH}{plain}", []).append(fact)
+    for label, facts in series.items():
         is_left = LEFT.search(facts[0].value[0]) is not None
         sizes = [INVERSE // max(1, fact.value[1]) if is_left else fact.value[1] for fact in facts]
-        if is_rising(sizes):
+        if is_rising(sizes) and not (label.startswith(BOTH) and falls(sizes)):
             verb = "that was left fell" if is_left else "grew"
             return f"{verb} from {facts[0].value[2]} to {facts[-1].value[2]}", [facts[0], facts[-1]]
     return None
@@ -106,11 +114,26 @@ def is_rising(sizes: list[int]) -> bool:
     """Whether sizes grow: by much with some ups and downs, or by little in every step of many."""
     if len(sizes) < FEW:
         return False
-    falling = sum(later < sooner for sooner, later in pairwise(sizes))
+    falling = falls(sizes)
     grown = sizes[-1] / max(1, sizes[0])
     still = sizes[-1] >= STILL * sizes[len(sizes) // 2]  # after it has settled
     by_much = grown >= 1.3 and still and falling <= 0.3 * len(sizes) and sizes[-1] >= 0.9 * max(sizes)
-    return by_much or (grown >= 1.02 and not falling and len(set(sizes)) >= MANY_STEPS_UP)
+    return by_much or (grown >= GROWN and not falling and (len(set(sizes)) >= MANY_STEPS_UP or is_steady(sizes)))
+
+
+def falls(sizes: list[int]) -> int:
+    return sum(later < sooner for sooner, later in pairwise(sizes))
+
+
+def is_steady(sizes: list[int]) -> bool:
+    """Whether sizes that never fall rise by about as much each time: what only warms up rises less and less."""
+    kept = [sizes[0]]
+    for size in sizes[1:]:
+        kept += [size] if size > LEVEL * kept[-1] else []
+    steps = [later - sooner for sooner, later in pairwise(kept)]
+    grown = sizes[-1] - sizes[0]
+    is_late = sizes[-1] - sizes[len(sizes) // 2] >= 0.3 * grown
+    return len(steps) >= FEW and is_late and min(steps) >= EVENLY * grown / len(steps)
 
 
 def dumped_growth(story: Story) -> tuple[list[int], list[Fact]] | None:
@@ -151,6 +174,20 @@ def starved_card(story: Story, numbers: Numbers) -> tuple[str, list[Fact]] | Non
 def refused_sizes(story: Story) -> list[Fact]:
     """The driver's refusals."""
     return story.all("refused")
+
+
+def never_given(refused: list[Fact], failed_bytes: int | None) -> int | None:
+    """What the pool was refused last, far more than failed in the end, while nothing was given in between.
+
+    TensorFlow asks for a tenth less each time until it is given something or has come down to what it needs, and asks for as much again later.
+    """
+    last: int = refused[-1].value
+    smallest = min(fact.value for fact in refused)
+    is_repeated = sum(fact.value == last for fact in refused) > 1 and last == max(fact.value for fact in refused)
+    is_lowest = len(refused) > 1 and LESS * smallest <= (failed_bytes or 0)
+    asked: int = max(fact.value for fact in refused)
+    is_far_more = asked >= max(2 * GIB, 2 * (failed_bytes or 0))
+    return asked if is_far_more and (is_repeated or is_lowest) else None
 
 
 def share(part: int, whole: int) -> str:

@@ -15,7 +15,7 @@ stat_Limit stat_InUse stat_MaxInUse stat_NumAllocs stat_MaxAllocSize stat_Larges
 OF_AN_INCIDENT = """
 failed_bytes allocator op node kind shape dtype device device_hint layer limit_bytes in_use_bytes free_bytes
 too_large taken named node_dtype torch_reserved torch_idle torch_own torch_others no_algorithm autotune tried_bytes updates makes state_kernel on_chip dataset raised cgroup xla_allocation
-buffer_op argument
+buffer_op argument largest_free called
 """
 SAYS_MORE = (  # than words that no reader knows
     *(
@@ -51,11 +51,14 @@ class Story:
         self._orphan_first: Fact | None = None
         self._epoch: int | None = None
         self._step: int | None = None
+        self._epochs_ended = 0
         self._frames: list[str] = []
         self._place: str | None = None
         self._raised: Fact | None = None
         self._layer: Fact | None = None
         self._node: Fact | None = None
+        self._called: Fact | None = None
+        self._counted: Fact | None = None
         self._passed: Fact | None = None
         self._works: Fact | None = None
 
@@ -105,6 +108,8 @@ class Story:
             self._epoch, self._step, self._works = max(self._epoch or 0, fact.value), None, None
         elif fact.name == "step":
             self._step = fact.value
+        elif fact.name == "epochs_ended":
+            self._epochs_ended, self._step, self._works = fact.value, None, None
         elif fact.name == "traceback":
             self._frames, self._place = ["traceback"], None
         elif fact.name == "frame":
@@ -113,6 +118,9 @@ class Story:
             self._place = fact.value
         elif fact.name == "works":
             self._works = what_works(self._works, fact)
+        elif fact.name == "counted":
+            self._works = fact_of_work(fact) if is_next(self._counted, fact) else self._works
+            self._counted = fact
 
     def _open(self, fact: Fact) -> None:
         """A new incident, or another word on one that is known: TensorFlow says the same thing up to five times."""
@@ -125,7 +133,7 @@ class Story:
             self._frames, self._place, self._raised = [], None, None
         known = self._same(fact)
         if known is None:
-            known = Incident(fact.value, fact, self._epoch, self._step)
+            known = Incident(fact.value, fact, self._epoch, self._step, self._epochs_ended)
             if not self._orphan.is_empty and not self.incidents:
                 known.pool = self._orphan
             if self._works is not None and fact.line - self._works.line <= soon(fact):
@@ -142,7 +150,11 @@ class Story:
             known.said.setdefault("traceback", fact)
         if self._raised is not None:
             known.said.setdefault("raised", self._raised)
-        for before, close in ((self._layer, CLOSE_LINES), (self._node, 2)):  # both are said before the message
+        for before, close in (
+            (self._layer, CLOSE_LINES),
+            (self._called, CLOSE_LINES),
+            (self._node, 2),
+        ):  # all are said before the message
             if before is not None and fact.line - before.line <= close:
                 known.said.setdefault(before.name, before)
         self._threads[thread_of(fact)] = known
@@ -162,6 +174,8 @@ class Story:
         incident = self._threads.get("latest")
         if fact.name == "layer":
             self._layer = fact
+        elif fact.name == "called":
+            self._called = fact
         elif fact.name == "node" and "Node: '" in fact.text:
             self._node = fact
         if incident is None or fact.line > incident.last_line + NEAR_LINES or self._is_passed(fact):
@@ -209,8 +223,19 @@ def what_works(before: Fact | None, fact: Fact) -> Fact | None:
     """What the run is at: a bar without a title goes on with what the line above it says; work on a model ends work on data."""
     if fact.value == "bar":
         is_titled = before is not None and fact.line - before.line <= TITLE_LINES
-        return Fact(fact.name, "data", fact.line, fact.text) if is_titled else None
+        return fact_of_work(fact) if is_titled else None
     return None if fact.value == "model" else fact
+
+
+def is_next(before: Fact | None, fact: Fact) -> bool:
+    """Whether a line counts on where another one has stopped."""
+    if before is None or fact.line - before.line > CLOSE_LINES:
+        return False
+    return bool(before.value[0] == fact.value[0] and before.value[1] < fact.value[1])
+
+
+def fact_of_work(fact: Fact) -> Fact:
+    return Fact("works", "data", fact.line, fact.text)
 
 
 def soon(fact: Fact) -> int:

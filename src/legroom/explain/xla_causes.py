@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from legroom.explain.guesses import Guess, guess
 from legroom.explain.incidents import Incident
 from legroom.explain.numbers import Numbers
+from legroom.explain.pairs import pairs_of, text_of_pairs
 from legroom.explain.signs import frames_say, share
 from legroom.explain.story import CLOSE_LINES, Story
 from legroom.units import GIB, MIB, format_bytes
@@ -79,6 +80,8 @@ def by_size(incident: Incident, numbers: Numbers, story: Story) -> Iterator[Gues
         yield guess(
             "batch_or_activations", 0.65, f"The compiled program needs {format_bytes(failed or 0)} at its peak.", opened
         )
+    elif (pairs := pairs_of(failed, story)) is not None:
+        yield guess("tensor_too_large", 0.7, text_of_pairs(pairs[0]), [*pairs[1], *opened])
     elif failed is not None and failed >= ABSURD:
         yield guess("tensor_too_large", 0.8, f"{format_bytes(failed)} at once is more than any device holds.", opened)
     elif said == "state" or (loads and said is None):

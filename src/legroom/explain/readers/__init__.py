@@ -11,6 +11,7 @@ from typing import Any
 from legroom.explain.lines import Line, Phrases
 from legroom.explain.readers import (
     bfc,
+    code,
     constants,
     cudnn,
     data,
@@ -64,6 +65,7 @@ READERS = (
     Reader(retracing.read, retracing.STRONG),
     Reader(traceback.read, (), traceback.WEAK),
     Reader(data.read, (), data.WEAK),
+    Reader(code.read, (), code.WEAK),
     Reader(progress.read, (), (), progress.SPARSE),
     LAST,
 )

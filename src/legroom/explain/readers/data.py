@@ -5,7 +5,34 @@ from collections.abc import Iterator
 from typing import Any
 
 WEAK = (
-    *(b"rocess", b"oading", b"eading", b"okeniz", b"okenis", b"aching", b"onvert", b"xtracting", b"ncoding", b"arsing"),
+    *(b"rocess", b"oading", b"eading", b"okeniz", b"okenis", b"aching", b"onvert", b"xtract", b"ncoding", b"arsing"),
+    *(
+        b"Load ",
+        b"load ",
+        b"oaded",
+        b"Read ",
+        b"read ",
+        b"arsed",
+        b"mported",
+        b"ecoded",
+        b"esized",
+        b"ollected",
+        b"dded ",
+    ),
+    *(
+        b"image ",
+        b"Image ",
+        b"sample ",
+        b"Sample ",
+        b"file ",
+        b"File ",
+        b"record ",
+        b"Record ",
+        b"row ",
+        b"Row ",
+        b"mages: ",
+    ),
+    *(b"eplay", b"illing"),
     *(b"repar", b"ransform", b"mporting", b"ectoriz", b"esizing", b"ollecting", b"iltering", b"canning", b"ndexing"),
     *(b"plitting", b"huffling", b"tacking", b"enerating", b"reating", b"uilding", b"raining", b"ompiling", b"ecoding"),
     *(b"it/s", b"s/it", b"/s]", b"np.", b"numpy.", b"pd.", b".merge(", b".pivot", b".unstack(", b".explode("),
@@ -17,12 +44,23 @@ MANY = 1000  # samples; fewer steps than that may be anything
 LONGEST = 160  # of a line in which a run says what it does
 DOING = re.compile(
     r"(?i)\b(?:pre-?|re)?(?:process|load|read|tokeni[sz]|cach|convert|extract|encod|decod|pars|prepar|transform|import|vectori[sz]|resiz|collect|filter|scann"
-    r"|index|splitt|shuffl|stack|generat|creat|build|mapp)ing\b|\b(?:running tokenizer|map|filter)\b"
+    r"|index|splitt|shuffl|stack|generat|creat|build|mapp|fill|allocat)ing\b|\b(?:running tokenizer|map|filter)\b"
 )
 OF_DATA = re.compile(
     r"(?i)(?:\b|_)(?:data|datasets?|data ?frames?|samples?|images?|examples?|files?|records?|rows|documents?|corpus|texts?|sentences?|features?|csv|videos?"
-    r"|frames?|audio|clips?|labels?|annotations?|patches|sequences?|splits?|articles?|reviews?|tweets?|slices|scans|spectrograms?|train(?:ing)? (?:set|split))\b"
+    r"|frames?|audio|clips?|labels?|annotations?|patches|sequences?|splits?|articles?|reviews?|tweets?|slices|scans|spectrograms?|replay[ _]?(?:buffer|memory)|train(?:ing)? (?:set|split))\b"
 )
+DONE = re.compile(
+    r"(?i)\b(?:pre-?|re)?(?:load|read|process|convert|extract|import|pars|decod|encod|resiz|prepar|add|append|collect|index|tokeni[sz])(?:e[ds]?|s|es|ing)?\b"
+)
+COUNT = re.compile(r"(?<![\w.])\d{1,9}(?!\w|\.\d)")
+OF_TOTAL = re.compile(
+    r"(?<![\w./])(\d{1,9})(?:th|st|nd|rd)?(?: [a-z]{1,12})? ?(?:/|\bof\b|out of) ?(\d{1,9})(?![\w/]|\.\d)"
+)
+NOT_KEPT = re.compile(  # samples that are counted while something else is done with them
+    r"(?i)\b(?:loss|acc\w{0,6}|rewards?|episodes?|epochs?|steps?|iter\w{0,6}|batch(?:es)?|trained|predict\w{0,4}|infer\w{0,6}|sav(?:e|ed|ing)|writ\w{1,4}|(?:down|up)load\w{0,3}|skip\w{0,4})\b"
+)
+REPLAY = re.compile(r"(?i)replay[ _]?(?:buffer|memory)")
 OF_MODEL = re.compile(
     r"(?i)\b(?:models?|networks?|net|weights?|checkpoints?|shards|optimizers?|tokenizer(?! on)|librar(?:y|ies)|modules?|plugins?|config\w{0,8}|kernels?|engine|layers?)\b"
 )
@@ -39,23 +77,29 @@ GATHERS = re.compile(rf"(?i)\b(?:np|numpy)\.{PUTS}\([^\n]{{0,120}}?{NAMED}")
 MAKES = re.compile(
     rf"(?i){NAMED}\w{{0,20}} ?= ?(?:np|numpy)\.(?:{PUTS}|zeros|ones|empty|full|load\w{{0,4}}|genfromtxt|fromfile)\("
 )
+RESERVES = re.compile(  # room for as many as will ever come
+    r"(?:np|numpy|torch)\.(?:zeros|empty|ones|full)\([^\n]{0,60}?(?:capacity|(?:buffer|memory|mem|max)_?(?:size|len))"
+)
 TABLES = re.compile(
     r"\bpd\.(?:get_dummies|merge\w{0,8}|concat|pivot\w{0,6}|crosstab|read_\w{2,10}|json_normalize|melt|DataFrame)\("
     r"|\.(?:merge|pivot|pivot_table|unstack|explode|melt|to_numpy|toarray|todense)\("
     r"|(?:Vectorizer|OneHotEncoder|OrdinalEncoder|LabelBinarizer|MultiLabelBinarizer|PolynomialFeatures|Imputer)\("
     r"|(?i:vect|tfidf|enc|ohe|one_?hot|scaler|imputer|poly|binarizer)\w{0,12}\.(?:fit_)?transform\("
 )
+FRAME = re.compile(r"File (?:[\"~/<]|[A-Z]:)|\.py in ")
 LIBRARY = re.compile(
     r"-packages[/\\](?:pandas|datasets|h5py|cv2|imageio|librosa|polars|tensorflow_datasets|torchvision[/\\]datasets|sklearn[/\\](?:preprocessing|feature_extraction|datasets|impute))[/\\]"
 )
 
 
 def read(text: str) -> Iterator[tuple[str, Any]]:
-    if "File " in text or ".py in " in text:
-        if LIBRARY.search(text):
+    if FRAME.search(text):
+        if LIBRARY.search(text) or REPLAY.search(text):
             yield "data_code", None
         return
-    if GATHERS.search(text) or MAKES.search(text) or TABLES.search(text):
+    if REPLAY.search(text):
+        yield "data_code", None
+    if any(pattern.search(text) for pattern in (GATHERS, MAKES, RESERVES, TABLES)):
         yield "data_code", None
     elif (bar := BAR.search(text)) is not None:
         yield from works_of_bar(text, bar)
@@ -77,12 +121,27 @@ def works_of_bar(text: str, bar: re.Match[str]) -> Iterator[tuple[str, Any]]:
 
 def works(text: str) -> Iterator[tuple[str, Any]]:
     """What a line says is being done: to data, to a model, or only that something is."""
-    if OF_MODEL.search(text) or (TRAINS.search(text) and not DOING.search(text)):
+    count = list(counts(text))
+    if OF_MODEL.search(text) or (TRAINS.search(text) and not DOING.search(text) and not count):
         yield "works", "model"
     elif DOING.search(text) and OF_DATA.search(text):
         yield "works", "data"
+    elif count:
+        yield from count
     elif DOING.search(text) and BARE.match(text):
         yield "works", "bare"
+
+
+def counts(text: str) -> Iterator[tuple[str, Any]]:
+    """How far a line has counted through data: not to the end (`9000 of 20000 images`), or to a number that the next such line may pass."""
+    if not OF_DATA.search(text) or NOT_KEPT.search(text):
+        return
+    total, is_done = OF_TOTAL.search(text), DONE.search(text)
+    if total is not None:
+        if int(total[1]) < int(total[2]) and (is_done or int(total[2]) >= MANY):
+            yield "works", "data"
+    elif is_done and (count := COUNT.search(text)):
+        yield "counted", (COUNT.sub("", text), int(count[0]))
 
 
 def is_data_bar(text: str) -> bool:

@@ -58,7 +58,8 @@ ON_HOST_CALLS = ("cuMemHostAlloc", "cudaMallocHost", "cudaHostAlloc", "hipHostMa
 OWN_CALLS = re.compile(  # a program without a pool of its own asks the driver for each tensor
     r"cuMemAlloc(?!Async|Host)|cudaMalloc(?!Async|Host)|cudaErrorMemoryAllocation|cudaSuccess \(2 vs|hipErrorOutOfMemory|hipErrorMemoryAllocation"
 )
-CONTEXT_ON = re.compile(r"\bGPU:(\d{1,3})\b|\bdevice (\d{1,3})\b")
+CONTEXT_ON = re.compile(r"\b(?:GPU:|device (?:ordinal )?)(\d{1,3})\b")
+NO_CARD_HAS = 2**50  # a number below zero, printed as if it were not
 BEGINS = re.compile(
     r"(?i)context creation|creat\w{1,3} (?:a |the )?(?:cuda )?context|initiali[sz]\w{1,5} (?:the )?gpu|SetDevice"
 )
@@ -109,7 +110,7 @@ def card_of(text: str) -> Iterator[tuple[str, Any]]:
         said = dict(sizes(smi))
         yield "smi_bytes", said["total"]
         yield "smi_free_bytes", max(0, said["total"] - said["used"])
-    if card := CARD.search(text):
+    if (card := CARD.search(text)) and size_of(card[1], card[2]) < NO_CARD_HAS:
         yield "card_bytes", size_of(card[1], card[2])
     if free := FREE.search(text):
         yield "card_free_bytes", size_of(free[1], free[2])

@@ -11,7 +11,7 @@ from legroom.explain.sizes import size_of
 SPARSE = (
     b"step",
     *(b"atch_size", b"atch size", b"atchsize", b"atchSize"),
-    b"Epoch ",
+    *(b"Epoch ", b"Epoch:", b"Epoch...", b"pochs", b"Step"),
     b"epoch ",
     b" - ETA",
     "━".encode(),
@@ -25,16 +25,17 @@ SPARSE = (
     b"'current'",
     b"s/step",
 )
-EPOCH = re.compile(r"\b[Ee]poch:? \[?(\d{1,7})(?:/(\d{1,7}))?")
+EPOCH = re.compile(r"\b[Ee]poch(?::|\.{3}| \.{3})? [\[(]?(\d{1,7})(?:/(\d{1,7}))?")
 STEP = re.compile(r"(?:^|[\s|])(\d{1,8})/(\d{1,8}|Unknown) (?:\[|━|\S{0,40}━)")
-COUNTED = re.compile(r"\b[Ss]tep[ :=#]{1,3}(\d{1,9})\b")
+COUNTED = re.compile(r"\b[Ss]tep(?:[ :=#]{1,3}|\.{3} \()(\d{1,9})\b")
+EPOCHS = re.compile(r"(?i)\bepochs\b|\bepoch\b[ .:]{0,5}[\[(]\d{1,7}/(\d{1,7})[\])]")  # the title of a bar over them
 TQDM = re.compile(r"\| (\d{1,9})/(\d{1,9}) \[")
 COUNTS = re.compile(  # numbers that are no sizes, and which of several devices is meant
     r"(?i)\b(?:epoch|step|iter(?:ation)?|it|batch|trial|fold|run|round|gpu|cuda|device|rank|worker|node|pid|process|cpu)s?[ :=#]{0,2}\d{1,9}(?:/\d{1,9})?\b(?![.\d]|\s?[kmgt]i?b\b|%)"
 )
 WHICH = re.compile(r"(?i)\b(?:gpu|cuda|device|rank|worker|node)[ :=#]{0,2}\d{1,3}\b(?!\.\d|\s?[kmgt]i?b\b|%)")
 PRINTED = re.compile(
-    r"(?i)([a-z][^\d\n]{0,36}?)(?<![\w.])(\d{1,15}(?:\.\d{1,6})?) ?(%|bytes\b|[kmgt]i?b\b|[kmgt]\b|b\b)?(?!\w|/s|\.\d| ?[kmgt]i?b/s)"
+    r"(?i)([a-z][^\d\n]{0,36}?)(?<![\w.])(\d{1,3}(?:,\d{3}){1,4}(?:\.\d{1,6})?|\d{1,15}(?:\.\d{1,6})?) ?(%|bytes\b|[kmgt]i?b\b|[kmgt]\b|b\b)?(?!\w|/s|\.\d| ?[kmgt]i?b/s)"
 )
 OF_MEMORY = re.compile(r"(?i)(?<![a-z])(?:memory|(?:sv)?mem|maxrss|rss|v?ram)(?![a-z])")
 IN_USE = re.compile(r"(?i)(?<![a-z])(?:current|in.?use|allocated|used|usage)(?![a-z])")
@@ -53,6 +54,9 @@ NUMBERS_IN_LINE = 8
 def read(text: str) -> Iterator[tuple[str, Any]]:
     if "allocator" in text or "MB memory" in text:
         return
+    if (ended := epochs_ended(text)) is not None:
+        yield "epochs_ended", ended
+        return
     if epoch := EPOCH.search(text):
         yield "epoch", int(epoch[1])
     for step in (STEP.search(text), TQDM.search(text), COUNTED.search(text)):
@@ -67,6 +71,13 @@ def read(text: str) -> Iterator[tuple[str, Any]]:
         yield from sizes_printed(text)
 
 
+def epochs_ended(text: str) -> int | None:
+    """How many epochs a bar over all of them has counted: it moves when one is over, with its evaluation."""
+    bar = TQDM.search(text)
+    title = EPOCHS.search(text, 0, bar.start()) if bar else None
+    return int(bar[1]) if bar and title and title[1] in (None, bar[2]) else None
+
+
 def sizes_printed(text: str) -> Iterator[tuple[str, Any]]:
     """Each size that a line prints of its memory: what it is called, how much, and as it was printed."""
     which = " ".join(WHICH.findall(text)[:2])
@@ -77,5 +88,7 @@ def sizes_printed(text: str) -> Iterator[tuple[str, Any]]:
             continue
         unit = (printed[3] or "").lower()
         said = f"{printed[2]} {printed[3] or ''}".strip()
-        size = size_of(printed[2], UNITS.get(unit, unit[:1].upper()) if unit and unit != "%" else FRACTION)
+        size = size_of(
+            printed[2].replace(",", ""), UNITS.get(unit, unit[:1].upper()) if unit and unit != "%" else FRACTION
+        )
         yield "printed", (f"{which} {label.strip()}", size, said)

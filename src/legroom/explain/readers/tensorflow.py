@@ -27,6 +27,7 @@ WEAK = (
     *(
         b"when calling layer",
         b"received by layer",
+        b".call()",
         b"Iterator::",
         b"user-defined function passed to",
         b"caused by op",
@@ -47,6 +48,8 @@ NODE_TYPE = re.compile(r"\b(?:T|dtype)=DT_(\w{2,12})")
 NODE_DEVICE = re.compile(r"\b_device=\\?\"[^\"]{0,80}/(?:device:)?([gGcC][pP][uU]:\d{1,3})\\?\"")
 NAMED = re.compile(r"\[Op:\w{1,100}\] name: ([^\s\]]{2,400})")
 LAYER = re.compile(r"when calling layer ['\"]([^'\"]{1,120})['\"]|layer ['\"]([^'\"]{1,120})['\"] \(type (\w{1,60})\)")
+CALLED = re.compile(r"(?:when calling|received by) (\w{1,60})\.call\(\)")  # as Keras 3 has it: the layer's class
+WHOLE_MODELS = ("Functional", "Sequential", "Model")
 ARGUMENT = re.compile(  # as Keras lists what a layer was given
     r"=(?:torch|tf)\.Tensor\(shape=(?:torch\.Size\(\[|\()([\d, ]{1,100})[\])]{1,2}, dtype=(\w{4,12})\)|=\S{0,40}ShapedArray\((\w{4,12})\[([\d,]{1,100})\]"
 )
@@ -103,6 +106,8 @@ def keras(text: str) -> Iterator[tuple[str, Any]]:
     """The layer that Keras was calling, and what it had been given."""
     if layer := LAYER.search(text):
         yield "layer", layer[1] or layer[2]
+    if (called := CALLED.search(text)) and called[1] not in WHOLE_MODELS:
+        yield "called", called[1]
     if argument := ARGUMENT.search(text):
         yield "argument", (shape_of(argument[1] or argument[4]), argument[2] or argument[3])
 

@@ -68,6 +68,8 @@ def read(text: str) -> Iterator[tuple[str, Any]]:
         return
     if "DefaultCPUAllocator" in text:
         yield "oom", "host"
+        yield "allocator", "DefaultCPUAllocator"
+        yield "device", "CPU:0"
         if tried := ON_CPU.search(text):
             yield "failed_bytes", int(tried[1])
         yield "raised", None

@@ -16,6 +16,8 @@ WEAK = (
     b"<ipython",
     b"Traceback (most",
     b"Cell In[",
+    *(b"eval_step", b"evaluate(", b"valid_step", b"validate(", b"validation_step", b"predict(", b"predict_step"),
+    *(b"test_step", b"generate("),
 )
 FRAME = re.compile(r"File \"([^\"]{1,300})\", line (\d{1,7})(?:, in {1,4}([^\s,]{1,120}))?")
 CELL = re.compile(r"<?(ipython-input-\d{1,6}|Cell In ?\[\d{1,6}\])[^\n]{0,40}?(?: in |line )(<\w{1,20}>|\d{1,7})")
@@ -30,6 +32,9 @@ LIBRARY = re.compile(
 )
 
 
+EVALUATES = re.compile(
+    r"(?:eval|valid|validation|predict|test)_step\w{0,8}\(|\b(?:evaluate|validate|predict|generate)\("
+)
 LOADS = re.compile(
     r"\b(?:from_pretrained|load_weights|load_model|load_checkpoint|load_state_dict|init_params)\(|\bmodel\w{0,12}\.(?:to|cuda|half)\("
 )
@@ -38,6 +43,8 @@ LOADS = re.compile(
 def read(text: str) -> Iterator[tuple[str, Any]]:
     if LOADS.search(text):
         yield "loads_model", None
+    if EVALUATES.search(text):
+        yield "evaluates", None
     if "Traceback (most" in text:
         yield "traceback", None
     if frame := FRAME.search(text):

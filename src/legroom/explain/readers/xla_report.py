@@ -10,6 +10,7 @@ WEAK = (
     *(b"parameter allocation:", b"constant allocation:", b"maybe_live_out allocation:", b"temp allocation:"),
     *(b"total allocation:", b"total fragmentation:", b"op_name="),
     *(b"    program ", b"    arguments ", b"    reserved ", b"HLO temp", b"Total hbm usage", b"hbm requirement"),
+    *(b"HBM capacity ", b"Currently allocated:", b"Program requirement:", b"Max free chunk"),
     b"captured during lowering",
 )
 STAT = re.compile(
@@ -18,11 +19,22 @@ STAT = re.compile(
 FRAGMENTED = "fragmentation:"
 TPU = re.compile(rf"^ {{2,20}}(reserved|program|arguments|HLO temp) {{1,40}}{SIZE}")
 TPU_IN_LINE = re.compile(rf" (reserved|program|arguments) {{1,40}}{SIZE}")
+ROWS = {  # of the account that a TPU's runtime gives, as each of them begins
+    "HBM capacity": "limit_bytes",
+    "Currently allocated:": "in_use_bytes",
+    "Program requirement:": "failed_bytes",
+    "Max free chunk": "largest_free",
+}
+ROW_SIZE = re.compile(rf"^[A-Za-z ]{{8,24}}:? {{0,40}}{SIZE}(?: \( {{0,20}}([\d,]{{1,24}}) bytes\))?")
 OP_NAME = re.compile(r"op_name=\\?\"([^\"\\]{1,600})")
 
 
 def read(text: str) -> Iterator[tuple[str, Any]]:
-    if stat := STAT.search(text):
+    row = next((name for words, name in ROWS.items() if text.lstrip().startswith(words)), None)
+    if row is not None:
+        if size := ROW_SIZE.match(text.lstrip()):
+            yield row, int(size[3].replace(",", "")) if size[3] else size_of(size[1], size[2])
+    elif stat := STAT.search(text):
         if FRAGMENTED not in stat[0]:
             yield "xla_allocation", (stat[1], size_of(stat[2], stat[3]))
     elif tpu := TPU.match(text):
