@@ -16,7 +16,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from legroom.engines.op.kernels_cpu_convolutions import machine_l3_cache_bytes
+from legroom.engines.op.cpu_cache import machine_l3_cache_bytes
 
 ENVIRONMENT = {
     "TF_ENABLE_ONEDNN_OPTS": "0",

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from legroom.engines.op.cpu_cache import machine_l3_cache_bytes
 from legroom.engines.op.kernels_cpu import RULES, kept_dimensions, temporaries
-from legroom.engines.op.kernels_cpu_convolutions import machine_l3_cache_bytes
 from legroom.engines.op.ops import Array, Op
 from legroom.engines.op.sharing import KNOWN
 

@@ -6,28 +6,16 @@ conv_grad_filter_ops.cc), and from the machine's own third-level cache for 3-D (
 gradient of one small image takes tens of MiB as well. The forward kernels pack their blocks outside the device's allocator.
 """
 
-from functools import cache
 from math import prod
-from pathlib import Path
 
+from legroom.engines.op.cpu_cache import machine_l3_cache_bytes
 from legroom.engines.op.ops import Array, Op
 from legroom.records.step import dtype_bytes
 
 L2_CACHE_BYTES = 256 << 10  # these two are constants of the 2-D kernels, whatever the machine has
 L3_CACHE_BYTES = 30 << 20
-TYPICAL_L3_CACHE_BYTES = 32 << 20
 LARGEST_OVERHEAD = 25  # a 3-D gradient whose columns are over this many times its tensors runs without them
 LEAST_SHARD_COST = 10_000  # work_sharder.cc gives a thread no less than this
-
-
-@cache
-def machine_l3_cache_bytes() -> int:
-    """The third-level cache that Eigen finds on this machine, or a usual size where the system does not say."""
-    try:
-        text = Path("/sys/devices/system/cpu/cpu0/cache/index3/size").read_text().strip()
-    except OSError:
-        return TYPICAL_L3_CACHE_BYTES
-    return int(text.removesuffix("K")) << 10 if text.endswith("K") else TYPICAL_L3_CACHE_BYTES
 
 
 def grouped_convolution(op: Op) -> tuple[int, ...]:
