@@ -10,6 +10,7 @@ import pytest
 pytestmark = pytest.mark.tensorflow
 
 MIB = 2**20
+LIMIT = 125 * MIB  # with room for what other tests of this process may have left on the device
 
 
 def captured(*extra, models=1):
@@ -58,10 +59,10 @@ def planned(step, budget, allow=()):
 
 def test_a_function_is_planned_in_micro_batches_and_put_back():
     step, model = captured()
-    planning, source = planned(step, 120 * MIB)
-    assert planning.unchanged.high_bytes > 120 * MIB
+    planning, source = planned(step, LIMIT)
+    assert planning.unchanged.high_bytes > LIMIT
     assert planning.best is not None
-    assert planning.best.high_bytes <= 120 * MIB
+    assert planning.best.high_bytes <= LIMIT
     assert planning.best.actions[0].name == "microbatch"
     assert planning.best.exactness == "exact"
     assert source.captured is step

@@ -40,7 +40,7 @@ class Unroller:
         self.variable_names: dict[str, int] = {}
         self.evaluator = Evaluator()
         self.sketches: dict[Any, Sketch] = {}
-        self.shapes: dict[Any, Array] = {}
+        self.shapes: dict[Any, tuple[Template, Array]] = {}
         self.bodies: dict[tuple[int, str], Sketch] = {}
         self.library_graph: Any = None
         self.constant_ids: dict[int, int] = {}
@@ -192,11 +192,12 @@ class Unroller:
 
     def inferred(self, template: Template, position: int, inputs: list[int]) -> Array:
         """The same for each turn of a loop that it is the same for: TensorFlow needs a millisecond to tell."""
-        given = tuple(self.values[i].tobytes() if i in self.values else self.tensors[i] for i in inputs)
+        values = self.values
+        given = tuple((values[i].shape, values[i].tobytes()) if i in values else self.tensors[i] for i in inputs)
         key = (id(template), position, given)
         if key not in self.shapes:
-            self.shapes[key] = self.infer(template, position, inputs)
-        return self.shapes[key]
+            self.shapes[key] = template, self.infer(template, position, inputs)  # kept: an id may be used again
+        return self.shapes[key][1]
 
     def infer(self, template: Template, position: int, inputs: list[int]) -> Array:
         """The array of an output whose shape the graph alone does not tell: from the values that are known by now."""
