@@ -876,3 +876,14 @@ def test_what_the_driver_never_gave(refused, failed, cause):
         for size in refused
     ]
     assert legroom.explain("".join(lines) + failed).cause == cause
+
+
+REFUSED_NOW = "E0101 00:00:01.000001 11 cuda_executor.cc:1365] [0] Failed to allocate device memory of 1.25GiB (1342177280 bytes): RESOURCE_EXHAUSTED: : CUDA_ERROR_OUT_OF_MEMORY: out of memory\n"
+HELD = "Stats:\nLimit: 10737418240\nInUse: {held}\n"
+
+
+@pytest.mark.parametrize(("held", "cause"), [(100 << 20, SHARED), (10140 << 20, BATCH)])
+def test_no_card_is_as_small_as_what_was_refused_and_held(held, cause):
+    failed = "ran out of memory trying to allocate 1.00GiB (rounded to 1073741824)requested by op Relu\n"
+    text = f"{REFUSED_NOW * 2}Allocator (GPU_0_bfc) {failed}{HELD.format(held=held)}"
+    assert legroom.explain(text).cause == cause

@@ -9,7 +9,7 @@ from legroom.explain.guesses import Guess, guess
 from legroom.explain.incidents import Incident
 from legroom.explain.numbers import Numbers
 from legroom.explain.pairs import pairs_of, text_of_pairs
-from legroom.explain.signs import never_given, refused_sizes, share, starved_card
+from legroom.explain.signs import SMALL_CARD, least_on_card, never_given, refused_sizes, share, starved_card
 from legroom.explain.state_causes import of_state
 from legroom.explain.story import Story
 from legroom.records.diagnosis import Fact
@@ -111,7 +111,8 @@ def of_its_size(incident: Incident, numbers: Numbers, story: Story, opened: list
         return
     elif limit is not None and failed > limit and is_one_tensor:
         text = f"{format_bytes(failed)} were asked for at once; the whole pool is {format_bytes(limit)}."
-        yield guess("tensor_too_large", 0.8, text, opened)
+        weight = 0.4 if failed < HUGE and starved_card(story, numbers) else 0.8  # or it is the pool that is too small
+        yield guess("tensor_too_large", weight, text, opened)
     elif limit is None and is_one_tensor and (failed >= HUGE or one_example_of(numbers) >= 2 * GIB):
         text = f"A single tensor of {format_bytes(failed)} is more than most cards hold."
         yield guess("tensor_too_large", 0.75, text, opened)
@@ -217,6 +218,9 @@ def of_others(incident: Incident, numbers: Numbers, story: Story) -> Iterator[Gu
         if numbers.pool is None and (asked := never_given(refused, numbers.failed_bytes)):
             weight = 0.4 if numbers.shape else 0.6
             text = f"{text} The pool might still grow by {format_bytes(asked)} and was given nothing."
+        elif reserved is not None and least_on_card(refused, reserved) < SMALL_CARD and not story.has("card_bytes"):
+            weight = 0.85
+            text = f"{text} With what the run held that is {format_bytes(least_on_card(refused, reserved))}: no card is so small."
         yield guess("gpu_shared_or_preallocated", weight, text, refused[:3])
     if "load" in incident.kinds:
         yield guess(

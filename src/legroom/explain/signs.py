@@ -12,6 +12,7 @@ from legroom.units import GIB, KIB, MIB
 
 MANY_CHUNKS = 300
 SMALLEST_POOL = 256 * MIB
+SMALL_CARD = int(1.9 * GIB)  # cards of less are older than the frameworks
 FEW, MANY_STEPS_UP = 4, 8
 STILL = 1.03
 LESS = 0.9
@@ -174,6 +175,11 @@ def starved_card(story: Story, numbers: Numbers) -> tuple[str, list[Fact]] | Non
 def refused_sizes(story: Story) -> list[Fact]:
     """The driver's refusals."""
     return story.all("refused")
+
+
+def least_on_card(refused: list[Fact], held_bytes: int) -> int:
+    """So much at the most was there for this run: the least that the driver refused, and what the run held."""
+    return int(min(fact.value for fact in refused)) + held_bytes
 
 
 def never_given(refused: list[Fact], failed_bytes: int | None) -> int | None:

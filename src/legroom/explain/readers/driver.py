@@ -37,7 +37,9 @@ WEAK = (
     *(b"MB memory", b"otalMemory:", b"Total memory:", b"Free memory:", b"deviceMemorySize:", b"memory reported:"),
     *(b"backend failed to initialize", b"bytes free, ", b"MiB / ", b"MiB/", b"GiB / "),
 )
-REFUSED = re.compile(rf"failed to allocate {SIZE}(?: \((\d{{1,20}}) bytes\))? from device: (\w{{3,60}})")
+BYTES = r"(?: \((\d{1,20}) bytes\))?"
+REFUSED = re.compile(rf"failed to allocate {SIZE}{BYTES} from device: \w{{3,60}}")
+REFUSED_NOW = re.compile(rf"Failed to allocate device memory of {SIZE}{BYTES}: \w{{3,60}}")  # JAX from 0.10 on
 ALLOCATING = re.compile(rf"allocat\w{{1,5}} {SIZE}")
 ON_HOST = re.compile(r"failed to alloc(?:ate)? (\d{1,20}) bytes on host: ")
 CREATED = re.compile(r"device:(\wPU:\d{1,4}) with (\d{1,9}) MB memory")
@@ -79,7 +81,7 @@ def is_of_driver(text: str) -> bool:
 
 
 def read(text: str) -> Iterator[tuple[str, Any]]:
-    if refused := REFUSED.search(text):
+    if refused := REFUSED.search(text) or REFUSED_NOW.search(text):
         yield "refused", int(refused[3]) if refused[3] else size_of(refused[1], refused[2])
     elif pinned := ON_HOST.search(text):
         yield "refused_on_host", int(pinned[1])
