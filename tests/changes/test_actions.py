@@ -64,6 +64,7 @@ def test_dropout_without_masks_inside_recomputed_blocks_is_exact():
     """)
 
 
+@pytest.mark.slow
 def test_dropout_without_masks_inside_recomputed_blocks_is_exact_on_jax():
     run(
         """
@@ -139,6 +140,7 @@ def test_float16_scales_the_loss_as_keras_does(mode):
     run(FLOAT16.replace("MODE", mode))
 
 
+@pytest.mark.slow
 def test_float16_scales_the_loss_as_keras_does_on_jax():
     run(FLOAT16.replace("MODE", "{}"), backend="jax")
 
@@ -169,6 +171,7 @@ def test_another_optimizer_trains_as_if_it_had_been_compiled_in():
     run(OTHER)
 
 
+@pytest.mark.slow
 def test_another_optimizer_on_jax():
     run(OTHER, backend="jax")
 

@@ -138,7 +138,9 @@ print("TOLD " + json.dumps({"losses": losses, "iterations": int(wide.optimizer.i
 )
 
 
-@pytest.mark.parametrize("body", [FUNCTION, ON_BATCH], ids=["function", "on_batch"])
+@pytest.mark.parametrize(
+    "body", [FUNCTION, pytest.param(ON_BATCH, marks=pytest.mark.slow)], ids=["function", "on_batch"]
+)
 def test_steps_that_do_not_fit_are_taken_in_micro_batches(tmp_path, body):
     _, right = python(tmp_path / "plain", body, under_run=False, TF_ENABLE_ONEDNN_OPTS="0")
     done, found = python(tmp_path / "short", body, "--no-plan", "--budget", "24MiB")
