@@ -236,3 +236,22 @@ def test_jax_has_no_steps_that_run_op_by_op():
     environment = {**os.environ, "KERAS_BACKEND": "jax", "JAX_PLATFORMS": "cpu"}
     done = subprocess.run([sys.executable, "-c", JAX], capture_output=True, text=True, check=True, env=environment)
     assert "MISSING Only TensorFlow" in done.stdout
+
+
+def test_a_grouped_convolution_in_micro_batches_is_sized():
+    """On a CPU Keras has XLA compile it: a function whose results only its insides tell where the slice's size is computed."""
+    import keras
+    import numpy as np
+
+    import legroom
+    from legroom.changes.microbatch import split
+
+    inputs = keras.Input((16, 16, 8))
+    x = keras.layers.Conv2D(8, 3, padding="same", groups=4)(inputs)
+    model = keras.Model(inputs, keras.layers.Dense(1)(keras.layers.GlobalAveragePooling2D()(x)))
+    model.compile("sgd", "mse", jit_compile=False)
+    batch = np.zeros((8, 16, 16, 8), "float32"), np.zeros((8, 1), "float32")
+    whole = legroom.estimate(model, batch, engine="op", budget="1GiB")
+    split(model, 2)
+    sliced = legroom.estimate(model, batch, engine="op", budget="1GiB")
+    assert whole.peak_bytes > sliced.peak_bytes > 4 * 16 * 16 * 8 * 4

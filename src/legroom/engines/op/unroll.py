@@ -251,11 +251,25 @@ class Unroller:
         sketch = self.sketch_of(template.attributes["f"], inputs)
         known = {name: array for node in sketch.nodes for name, array in zip(node.outputs, node.arrays, strict=True)}
         given = dict(zip(sketch.arguments, (self.tensors[i] for i in inputs), strict=True))
-        arrays = tuple(given.get(name) or known.get(name) or Array((), "float32") for name in sketch.results)
+        found = [given.get(name) or known.get(name) for name in sketch.results]
+        inside = [] if all(found) else self.sizes_inside(template.attributes["f"], inputs)
+        arrays = tuple(array or inside[k] for k, array in enumerate(found))
         outputs = [self.add_tensor(array) for array in arrays]
         op = Op(template.name, COMPILED_CALL, tuple(self.tensors[i] for i in inputs), arrays)
         self.add_node(op, tuple(inputs), tuple(outputs), after)
         return outputs
+
+    def sizes_inside(self, name: str, inputs: list[int]) -> list[Array]:
+        """The arrays that a function gives, learnt by laying it out; what that adds is taken away again."""
+        tensors, nodes, constants = len(self.tensors), len(self.nodes), len(self.constants)
+        try:
+            return [self.tensors[result] for result in self.call(name, inputs)]
+        finally:
+            del self.tensors[tensors:], self.nodes[nodes:], self.constants[constants:]
+            for ours in (self.values, self.handles):
+                for tensor in [tensor for tensor in ours if tensor >= tensors]:
+                    del ours[tensor]
+            self.constant_ids = {key: tensor for key, tensor in self.constant_ids.items() if tensor < tensors}
 
     def branch(self, template: Template, inputs: list[int]) -> list[int]:
         """The branch that is taken; where only running would tell, the one that makes more, and it is said."""
