@@ -14,14 +14,3 @@ def test_every_number_is_in_one_box(shape, most):
         assert seen[box].size <= most
         seen[box] += 1
     assert (seen == 1).all()
-
-
-def test_a_graph_with_branches_is_not_flat():
-    import tensorflow as tf
-
-    from legroom.guard.calls import Call
-
-    plain = tf.function(lambda x: x * 2.0).get_concrete_function(tf.TensorSpec([3]))
-    branched = tf.function(lambda x: tf.cond(x[0] > 0, lambda: x, lambda: -x)).get_concrete_function(tf.TensorSpec([3]))
-    assert Call(plain).is_flat
-    assert not Call(branched).is_flat

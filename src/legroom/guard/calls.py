@@ -11,7 +11,7 @@ from typing import Any
 
 from legroom.guard.loss_trackers import weighed_as_in_fit
 from legroom.guard.snapshots import Held, hold
-from legroom.guard.traced import allocated_bytes, calls_functions, written_variables
+from legroom.guard.traced import allocated_bytes, written_variables
 
 LAYOUT = "legroom_layout"  # on a traced graph: what its caller has learnt while it was traced
 
@@ -37,10 +37,6 @@ class Call:
     @cached_property
     def allocated_bytes(self) -> int:
         return allocated_bytes(self.concrete.graph)
-
-    @cached_property
-    def is_flat(self) -> bool:
-        return not calls_functions(self.concrete.graph)
 
     def hold(self) -> Held:
         """What the variables that it assigns are now."""

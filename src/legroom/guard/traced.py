@@ -59,11 +59,6 @@ def allocated_bytes(graph: Any, unknown_bytes: int = 0) -> int:
     return total
 
 
-def calls_functions(graph: Any) -> bool:
-    """Whether it has branches, loops or calls."""
-    return any(True for operation in graph.get_operations() for _ in inner_graphs(operation))
-
-
 def rounded(tensor: Any, unknown_bytes: int) -> int:
     if not tensor.dtype.size:
         return 0

@@ -141,14 +141,11 @@ class Update:
         return need
 
     def update_carefully(self, call: Call, gradients: Gradients) -> None:
-        """With a copy on the host: as a graph, else op by op.
-
-        A graph with branches (Keras' own accumulation) is not tried: where memory runs out inside one, TensorFlow ends the process.
-        """
+        """With a copy on the host: as a graph, else op by op."""
         self.careful += 1
         before = copy(call.written)
         used = self.room.in_use_bytes()
-        if call.is_flat and (self.too_full_bytes is None or used is None or used < self.too_full_bytes):
+        if self.too_full_bytes is None or used is None or used < self.too_full_bytes:
             error = attempt(before, lambda: call(list(gradients.tensors)))
             if error is None:
                 return
