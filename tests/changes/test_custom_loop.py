@@ -639,3 +639,22 @@ def test_gradients_have_their_variables_shape_where_the_batch_is_of_any_size():
 
     for one, other in zip(weights(1), weights(2), strict=True):
         np.testing.assert_allclose(other, one, rtol=EXACT)
+
+
+def test_gradients_that_cancel_out_are_no_reason():
+    """Samples of both signs: the batch's gradient is a hundredth of its slices', and so much larger is rounding in it."""
+    import keras
+    import tensorflow as tf
+
+    precision("float32")
+    weight = tf.Variable(tf.fill([4000], 0.37))
+    optimizer = keras.optimizers.SGD(0.1)
+    signs = np.array([1, 1, 1, -1, -1, -1], "float32")[:, None]
+    rows = signs * (1.0 + 1e-4 * np.random.default_rng(0).normal(size=(6, 4000))).astype("float32")
+
+    def step(x):
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_mean(tf.reduce_sum(tf.sin(x) * weight, -1))
+        optimizer.apply_gradients([(tape.gradient(loss, weight), weight)])
+
+    legroom.train_step(micro_batches=2)(step)(tf.constant(rows))

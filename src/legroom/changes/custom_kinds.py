@@ -11,6 +11,7 @@ from legroom.changes.microbatch_probe import CUTS
 from legroom.errors import InputError
 from legroom.records.plan import Exactness
 
+CANCELLED = 0.1  # of an update at the most may be rounding: what is refused is further off
 SMALL = 1e-6  # of the largest gradient: too little to tell anything by
 SHARES = [(stop - start) / ROWS for start, stop in CUTS]
 SUMMED: tuple[Kind, ...] = ("mean", "sum")
@@ -149,13 +150,15 @@ class Judge:
         rows = all(part.ndim and part.shape[1:] == whole.shape[1:] for part in parts)
         return kinds | ({"samples"} if rows and self.close(np.concatenate(parts), whole) else set())
 
-    def check_updates(self, whole: Seen, last: Seen) -> None:
+    def check_updates(self, whole: Seen, parts: list[Seen], last: Seen) -> None:
         """What is applied and assigned after the last slice must be what the whole batch would have it be."""
-        for wanted, found in zip(whole.applied, last.applied, strict=True):
+        for number, (wanted, found) in enumerate(zip(whole.applied, last.applied, strict=True)):
             scale = max((norm(one) for one in wanted if one is not None), default=0.0)
             least = scale * SMALL / self.tolerance
-            for one, other in zip(wanted, found, strict=True):
-                if (one is None) != (other is None) or (one is not None and not self.close(other, one, least)):
+            times = self.cancelled(whole, parts, number, len(wanted))
+            for one, other, more in zip(wanted, found, times, strict=True):
+                size = max(least, more * norm(one)) if one is not None else least
+                if (one is None) != (other is None) or (one is not None and not self.close(other, one, size)):
                     raise cannot(
                         "changes its gradients, before it applies them, by something else than the gradients themselves",
                         "Let nothing but gradients and constants decide, not the size of the batch or its samples.",
@@ -166,6 +169,23 @@ class Judge:
                     f"assigns to the variable {name!r} what depends on the samples of the batch",
                     "Use a Keras metric for what is summed over batches, or assign it outside the step.",
                 )
+
+    def cancelled(self, whole: Seen, parts: list[Seen], number: int, count: int) -> list[float]:
+        """How many times larger the slices' gradients are than the whole batch's, in which they cancel out: so much larger is
+        rounding. For each variable, or, where it is not known whose gradient was applied, the most of all."""
+
+        def times(entry: Any, slices: list[Any]) -> float:
+            if entry is None or not norm(entry):
+                return 1.0
+            return min(max(max(map(norm, slices)) / norm(entry), 1.0), CANCELLED / self.tolerance)
+
+        found = [
+            [times(entry, [part.gradients[call][k] for part in parts]) for k, entry in enumerate(entries)]
+            for call, entries in enumerate(whole.gradients)
+        ]
+        if len(found) == len(whole.applied) and len(found[number]) == count:
+            return found[number]
+        return [max((one for each in found for one in each), default=1.0)] * count
 
 
 def choose(kinds: set[Kind], order: Sequence[Kind]) -> Kind:

@@ -147,7 +147,7 @@ class Probe:
         last = self.try_rows(arrays, *CUTS[-1], totals=summed(gradients, trials)).seen
         if last.outline() != whole.outline():
             raise cannot("updates something else with a slice than with the whole batch")
-        judge.check_updates(whole, last)
+        judge.check_updates(whole, parts, last)
         return judge.candidates(gradients, whole, parts, last)
 
     def check_draws(self, whole: Seen, part: Seen) -> None:
