@@ -11,7 +11,7 @@ from legroom.changes.microbatch_probe import CUTS
 from legroom.errors import InputError
 from legroom.records.plan import Exactness
 
-CANCELLED = 0.1  # of an update at the most may be rounding: what is refused is further off
+CANCELLED = 0.1  # of an update at the most is taken for rounding
 SMALL = 1e-6  # of the largest gradient: too little to tell anything by
 SHARES = [(stop - start) / ROWS for start, stop in CUTS]
 SUMMED: tuple[Kind, ...] = ("mean", "sum")

@@ -220,7 +220,7 @@ def of_others(incident: Incident, numbers: Numbers, story: Story) -> Iterator[Gu
             text = f"{text} The pool might still grow by {format_bytes(asked)} and was given nothing."
         elif reserved is not None and least_on_card(refused, reserved) < SMALL_CARD and not story.has("card_bytes"):
             weight = 0.85
-            text = f"{text} With what the run held that is {format_bytes(least_on_card(refused, reserved))}: no card is so small."
+            text = f"{text} With what the run held that is {format_bytes(least_on_card(refused, reserved))}: hardly a card is so small."
         yield guess("gpu_shared_or_preallocated", weight, text, refused[:3])
     if "load" in incident.kinds:
         yield guess(

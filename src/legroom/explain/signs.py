@@ -12,7 +12,7 @@ from legroom.units import GIB, KIB, MIB
 
 MANY_CHUNKS = 300
 SMALLEST_POOL = 256 * MIB
-SMALL_CARD = int(1.9 * GIB)  # cards of less are older than the frameworks
+SMALL_CARD = int(1.9 * GIB)  # hardly a card that trains has less
 FEW, MANY_STEPS_UP = 4, 8
 STILL = 1.03
 LESS = 0.9
