@@ -12,8 +12,9 @@ import tensorflow as tf
 from flat_graphs import imported_names
 from tensorflow.python.eager import context
 
+from legroom.changes.microbatch import split
 from legroom.engines.op.grappler import Device, optimise
-from legroom.engines.op.loop_order import loop_order
+from legroom.engines.op.jumps import read_order
 
 CPU = Device(cores=2)
 
@@ -53,17 +54,32 @@ def alike(name):
     return name.lower().replace("/", "_")
 
 
+def in_slices(model):
+    """The step in two micro-batches, and what it is given."""
+    model.compile("adam", "mse", jit_compile=False)
+    model.optimizer.build(model.trainable_variables)
+    split(model, 2)
+    arguments = tf.random.normal((4, *model.input_shape[1:])), tf.random.normal((4, 4))
+    step = tf.function(lambda x, y: model.train_step((x, y)))
+    return step.get_concrete_function(*arguments), arguments
+
+
+def numbered(name):
+    """Without the numbers that the runtime counts the loop's own nodes by."""
+    return re.sub(r"/_\d+", "/_", name)
+
+
 def main():
     concrete, arguments = step_of(network())
     whole = [
         [alike(name) for name in names] for names in (ran(concrete, arguments), imported_names(optimise(concrete, CPU)))
     ]
-    concrete, arguments = step_of(recurrent())
-    matches = (re.fullmatch(r"(.+?_grad)/body/_\d+/(.+)", name) for name in ran(concrete, arguments))
-    real = [(found[1], found[2]) for found in matches if found is not None]
-    ours = loop_order(optimise(concrete, CPU, keep_loops=False))[real[0][0]]
-    body = [[name for _, name in real], sorted(ours, key=ours.__getitem__)]
-    json.dump({"whole": whole, "body": body}, sys.stdout)
+    loops = {}
+    for name, model, made in (("recurrent", recurrent(), step_of), ("micro-batches", network(), in_slices)):
+        step = made(model)
+        real, ours = ran(*step), read_order(optimise(step[0], CPU, keep_loops=False))
+        loops[name] = [[numbered(node) for node in nodes if "/body/_" in node] for nodes in (real, ours)]
+    json.dump({"whole": whole, **loops}, sys.stdout)
 
 
 if __name__ == "__main__":

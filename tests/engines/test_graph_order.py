@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from legroom.engines.op.loop_order import in_order
-from legroom.engines.op.templates import Template
+from legroom.engines.op.templates import Template, in_order
 
 WORKER = Path(__file__).with_name("graph_order_worker.py")
 
@@ -37,10 +36,11 @@ def test_nodes_stand_as_in_the_graph_that_runs(orders):
 
 
 @pytest.mark.tensorflow
-def test_what_a_loops_gradient_computes_has_the_order_of_the_graph_that_runs(orders):
-    real, ours = ([name for name in names if "TensorList" not in name] for names in orders["body"])
+@pytest.mark.parametrize("kind", ["recurrent", "micro-batches"])
+def test_a_loops_body_has_the_nodes_and_the_order_of_the_graph_that_runs(orders, kind):
+    real, ours = orders[kind]
     found = places(real, ours)
-    assert len(found) > 15
+    assert len(found) > 0.98 * len(real) > 15
     assert found == sorted(found)
 
 

@@ -14,6 +14,11 @@ from legroom.errors import MissingError
 HOST = "/job:localhost/replica:0/task:0/device:CPU:0"
 CPU_MEMORY_BYTES = 2**28  # what TensorFlow says of every CPU: above 80% of it, sums of three and more are rewritten
 FULL = 0.8  # of a device's memory: from there on the optimiser rewrites sums
+LOOPS = ("While", "StatelessWhile")
+START, LOOP_START = (
+    "/input_control_node/_",
+    "/LoopControlInputs/_",
+)  # what the optimiser calls what a function, and a loop, waits for
 JUMPS = "_lower_using_switch_merge"  # on a loop that the runtime turns into jumps
 PARAMETER = "_legroom_parameter"  # on a node that stands for one: its place
 # Where a card is too small, Grappler may move tensors to the host and back.
@@ -37,7 +42,8 @@ class Device:
 def optimise(concrete: Any, device: Device, *, keep_loops: bool = True) -> Any:
     """The concrete function's graph after Grappler, as a GraphDef with its library; variables are VarHandleOps in it.
 
-    A loop stays one op with a body, which can be laid out, where the runtime would turn it into jumps: unless that is asked for.
+    A branch stays one op, and so does a loop unless `keep_loops` is False: the runtime turns both into jumps. It does so before it
+    optimises; here the optimiser does it, in a round of its own, and what it adds of its own is taken away again.
     """
     try:
         from tensorflow.core.protobuf import config_pb2, rewriter_config_pb2
@@ -56,6 +62,13 @@ def optimise(concrete: Any, device: Device, *, keep_loops: bool = True) -> Any:
         )
     config = config_pb2.ConfigProto()
     config.graph_options.rewrite_options.min_graph_nodes = -1
+    if not keep_loops and has_loops(meta.graph_def):
+        first = config_pb2.ConfigProto()
+        first.graph_options.rewrite_options.CopyFrom(config.graph_options.rewrite_options)
+        first.graph_options.rewrite_options.optimizers.append("function")
+        first.graph_options.rewrite_options.meta_optimizer_iterations = rewriter_config_pb2.RewriterConfig.ONE
+        inlined = tf_optimizer.OptimizeGraph(first, meta, cluster=cluster(device), strip_default_attributes=False)
+        meta.graph_def.CopyFrom(without_strict_inputs(inlined))
     if (
         not concrete.graph.outputs
     ):  # then the runtime's optimiser does not know what is fetched, and leaves dependencies alone
@@ -64,6 +77,50 @@ def optimise(concrete: Any, device: Device, *, keep_loops: bool = True) -> Any:
         config.graph_options.rewrite_options.memory_optimization = rewriter_config_pb2.RewriterConfig.NO_MEM_OPT
     optimised = tf_optimizer.OptimizeGraph(config, meta, cluster=cluster(device), strip_default_attributes=False)
     return importable(optimised)
+
+
+def has_loops(definition: Any) -> bool:
+    bodies = (function.node_def for function in definition.library.function)
+    return any(node.op in LOOPS for nodes in (definition.node, *bodies) for node in nodes)
+
+
+def without_strict_inputs(definition: Any) -> Any:
+    """The optimiser lets a function, and a loop, start when all that it is given is there; the runtime does not (a loop's condition
+    waits for the first of its values), and the order of nodes in the graph that comes out depends on that."""
+    kinds = {node.name: node.op for node in definition.node}
+    given: dict[str, dict[str, None]] = {}  # what all of a function waits for → what the function is given
+    starts = {node.name.rpartition(START)[0]: node.name for node in definition.node if START in node.name}
+    for node in definition.node:
+        start = starts.get(node.name.rpartition("/input/_")[0])
+        starts_loop = [name[1:] for name in node.input if LOOP_START in name] if node.op == "Enter" else []
+        for waited in [*starts_loop, *([start] if start else [])]:
+            given.setdefault(waited, {}).update((f"^{name.partition(':')[0]}", None) for name in data_inputs(node))
+    empty = set()
+    for node in definition.node:
+        if node.name in given:
+            first = next(iter(given[node.name]))
+            drop_inputs(node, set(given[node.name]))
+            if not node.input and kinds[first[1:]] == "Merge":
+                node.input.append(first)
+            if not node.input:
+                empty.add(f"^{node.name}")
+    loosened = type(definition)(library=definition.library, versions=definition.versions)
+    for node in definition.node:
+        if f"^{node.name}" not in empty:
+            drop_inputs(node, empty)
+            loosened.node.append(node)
+    return loosened
+
+
+def data_inputs(node: Any) -> list[str]:
+    return [name for name in node.input if not name.startswith("^")]
+
+
+def drop_inputs(node: Any, unwanted: set[str]) -> None:
+    kept = [name for name in node.input if name not in unwanted]
+    if len(kept) < len(node.input):
+        del node.input[:]
+        node.input.extend(kept)
 
 
 def surely_fits(graph: Any, memory_bytes: int) -> bool:
@@ -93,8 +150,8 @@ def meta_graph(concrete: Any, place: str, *, keep_loops: bool = True) -> Any:
     meta.collection_def["train_op"].CopyFrom(fetched)
     handles = variable_handles(concrete)
     bodies = (node for function in meta.graph_def.library.function for node in function.node_def)
-    for node in (*meta.graph_def.node, *bodies) if keep_loops else ():
-        if JUMPS in node.attr:
+    for node in (*meta.graph_def.node, *bodies):
+        if JUMPS in node.attr and (keep_loops or node.op not in LOOPS):
             node.attr[JUMPS].b = False
     for node in meta.graph_def.node:
         node.device = place

@@ -11,7 +11,7 @@ from legroom.capture.tf_step import FunctionStep
 from legroom.engines.op.collection import collector_paused
 from legroom.engines.op.graph import Graph
 from legroom.engines.op.grappler import Device, optimise, returned
-from legroom.engines.op.loop_order import has_loops, loop_order
+from legroom.engines.op.jumps import has_jumps, read_order, with_loops
 from legroom.engines.op.trace import EagerTrace
 from legroom.engines.op.unroll import Unroller
 from legroom.engines.tracing import compile_lazily, trace, traceable, with_parameters
@@ -45,10 +45,10 @@ def lower(captured: KerasStep | FunctionStep, device: Device) -> OpStep:
 def lower_graph(captured: KerasStep | FunctionStep, device: Device) -> OpStep:
     step = traceable(captured)
     concrete = trace(step, compile_lazily(step, jit_compile=False))
-    definition = optimise(concrete, device)
-    order = loop_order(optimise(concrete, device, keep_loops=False)) if has_loops(definition) else {}
-    unroller = Unroller(definition, order)
-    graph = unroller.unroll(
+    definition = optimise(concrete, device, keep_loops=False)
+    if has_jumps(definition):
+        definition = with_loops(definition, read_order(definition)) or optimise(concrete, device)
+    graph = Unroller(definition).unroll(
         [f"{name}:0" for name in returned(concrete)], [tensor.op.name for tensor in concrete.inputs]
     )
     return OpStep(replace(with_parameters(step, concrete), execution="graph"), graph)

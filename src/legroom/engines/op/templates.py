@@ -3,7 +3,9 @@
 Private names used, tested with TensorFlow 2.21.0: `tensorflow.python.framework.function_def_to_graph`.
 """
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from heapq import heapify, heappop, heappush
 from typing import Any
 
 from legroom.engines.op.ops import Array
@@ -59,6 +61,18 @@ ATTRIBUTES = frozenset(
         ),
     )
 )
+# On a node that stands for a loop (`jumps.py`): the names of its parts, and how many turns may be open at once.
+BODY, CONDITION, PARALLEL = "_legroom_body", "_legroom_condition", "_legroom_parallel"
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A loop's body or condition as a GraphDef: the tensors that go in and come out, and its nodes' places in the graph that runs."""
+
+    definition: Any
+    arguments: tuple[str, ...]
+    results: tuple[str, ...]
+    places: Mapping[str, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,14 +101,15 @@ class Sketch:
     controls: tuple[str, ...] = ()
 
 
-def read_graph(definition: Any) -> Sketch:
-    """A GraphDef, with the shapes that TensorFlow infers for it."""
+def read_graph(definition: Any, places: Mapping[str, int] | None = None) -> Sketch:
+    """A GraphDef, with the shapes that TensorFlow infers for it; its nodes by their places, where these are known."""
     import tensorflow as tf
 
     graph = tf.Graph()
     with graph.as_default():
         tf.graph_util.import_graph_def(definition, name="")
-    return Sketch(read_nodes(graph, definition))
+    nodes = read_nodes(graph, definition)
+    return Sketch(nodes if places is None else in_order(nodes, places))
 
 
 def read_library(definition: Any) -> Any:
@@ -126,6 +141,21 @@ def read_function(function: Any, shapes: list[tuple[int, ...]], library: Any) ->
     )
 
 
+def read_part(part: Part, shapes: list[tuple[int, ...]], library: Any) -> Sketch:
+    """A loop's part, with the shapes that it has for arguments of these shapes."""
+    import tensorflow as tf
+
+    definition = type(part.definition)()
+    definition.CopyFrom(part.definition)
+    for node, shape in zip(definition.node, shapes, strict=False):
+        node.attr["shape"].shape.CopyFrom(tf.TensorShape(shape).as_proto())
+    definition.library.CopyFrom(library)
+    graph = tf.Graph()
+    with graph.as_default():
+        tf.graph_util.import_graph_def(definition, name="")
+    return Sketch(in_order(read_nodes(graph, definition), part.places), part.arguments, part.results)
+
+
 def without_declared_shapes(function: Any, shapes: list[Any]) -> Any:
     """The function without what it says of its arguments' shapes, which TensorFlow prefers to what is given, if that fits."""
     import tensorflow as tf
@@ -152,17 +182,21 @@ def read_nodes(graph: Any, definition: Any) -> tuple[Template, ...]:
 
 def read_node(operation: Any, node: Any) -> Template:
     outputs = operation.outputs
+    attributes = {name: plain(node.attr[name]) for name in node.attr if name in ATTRIBUTES}
+    if BODY in node.attr:
+        names = {"body": BODY, "cond": CONDITION, "parallel_iterations": PARALLEL}
+        attributes = {name: plain(node.attr[ours]) for name, ours in names.items()}
     data = tuple(full_name(name) for name in node.input if not name.startswith("^"))
     return Template(
         operation=operation,
         name=node.name,
-        kind=node.op,
+        kind="While" if BODY in node.attr else node.op,
         inputs=data,
         outputs=tuple(f"{node.name}:{k}" for k in range(len(outputs))),
         arrays=tuple(array_of(output) for output in outputs),
         dtypes=tuple(output.dtype.base_dtype.name for output in outputs),
         controls=tuple(name[1:] for name in node.input if name.startswith("^")),
-        attributes={name: plain(node.attr[name]) for name in node.attr if name in ATTRIBUTES},
+        attributes=attributes,
     )
 
 
@@ -195,3 +229,29 @@ def plain(value: Any) -> Any:
             item.decode(errors="replace") if isinstance(item, bytes) else getattr(item, "name", item) for item in items
         )
     return getattr(value, kind) if kind in ("i", "f", "b") else None
+
+
+def in_order(nodes: Sequence[Template], places: Mapping[str, int]) -> tuple[Template, ...]:
+    """Nodes by their places; one that has none comes right after the last of those that it waits for. None comes before
+    what it waits for."""
+    known: dict[str, int] = {}
+    waits: dict[str, set[str]] = {}
+    readers: dict[str, list[int]] = {}
+    names = {node.name for node in nodes}
+    for number, node in enumerate(nodes):
+        waits[node.name] = {name.split(":")[0] for name in (*node.inputs, *node.controls)} & names
+        known[node.name] = places.get(node.name, max((known.get(name, -1) for name in waits[node.name]), default=-1))
+        for name in waits[node.name]:
+            readers.setdefault(name, []).append(number)
+    ready = [(known[node.name], number) for number, node in enumerate(nodes) if not waits[node.name]]
+    heapify(ready)
+    found: list[Template] = []
+    while ready:
+        node = nodes[heappop(ready)[1]]
+        found.append(node)
+        for number in readers.get(node.name, ()):
+            waiting = waits[nodes[number].name]
+            waiting.discard(node.name)
+            if not waiting:
+                heappush(ready, (known[nodes[number].name], number))
+    return tuple(found)

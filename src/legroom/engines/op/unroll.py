@@ -4,14 +4,14 @@ A list of tensors (TensorList, what a TensorArray and the gradient of a loop are
 is laid out: whoever reads an element reads the tensor itself.
 """
 
-from dataclasses import replace
 from typing import Any
 
 from legroom.engines.op.graph import COMPILED_CALL, LOOP_END, LOOP_GATE, Graph, Node
+from legroom.engines.op.grappler import LOOPS
+from legroom.engines.op.jumps import Looped
 from legroom.engines.op.lists import LIST_KINDS, Lists
-from legroom.engines.op.loop_order import LOOPS, Order, in_order
 from legroom.engines.op.ops import Array, Op
-from legroom.engines.op.templates import Sketch, Template, read_function, read_graph, read_library
+from legroom.engines.op.templates import Sketch, Template, read_function, read_graph, read_library, read_part
 from legroom.engines.op.values import DTYPES, LARGEST, Evaluator
 
 CALLS = ("PartitionedCall", "StatefulPartitionedCall")
@@ -24,10 +24,13 @@ PARALLEL_ITERATIONS = 10  # tf.while_loop's default
 class Unroller:
     """Lays the nodes of one step out flat."""
 
-    def __init__(self, definition: Any, order: Order | None = None) -> None:
-        self.definition = definition
-        self.order = order or {}
-        self.library = {function.signature.name: function for function in definition.library.function}
+    def __init__(self, definition: Any) -> None:
+        """`definition`: a GraphDef, or one whose loops were put back together."""
+        looped = definition if isinstance(definition, Looped) else None
+        self.definition = looped.definition if looped else definition
+        self.parts = looped.parts if looped else {}
+        self.places = looped.places if looped else None
+        self.library = {function.signature.name: function for function in self.definition.library.function}
         self.tensors: list[Array] = []
         self.nodes: list[Node] = []
         self.variables: list[Array] = []
@@ -41,7 +44,6 @@ class Unroller:
         self.evaluator = Evaluator()
         self.sketches: dict[Any, Sketch] = {}
         self.shapes: dict[Any, tuple[Template, Array]] = {}
-        self.bodies: dict[tuple[int, str], Sketch] = {}
         self.library_graph: Any = None
         self.constant_ids: dict[int, int] = {}
         self.unsized: dict[str, None] = {}
@@ -54,7 +56,7 @@ class Unroller:
         parameters, in their order."""
         known: dict[str, int] = {}
         places = {name: i for i, name in enumerate(inputs)}
-        self.lay_out(read_graph(self.definition), known)
+        self.lay_out(read_graph(self.definition, self.places), known)
         return Graph(
             nodes=tuple(self.nodes),
             tensors=tuple(self.tensors),
@@ -235,10 +237,15 @@ class Unroller:
         shapes = [self.tensors[i].shape if self.tensors[i].dtype not in ("resource", "variant") else () for i in inputs]
         key = (name, tuple(shapes))
         if key not in self.sketches:
-            if self.library_graph is None:
-                self.library_graph = read_library(self.definition)
-            self.sketches[key] = read_function(self.library[name], shapes, self.library_graph)
+            self.sketches[key] = self.read(name, shapes)
         return self.sketches[key]
+
+    def read(self, name: str, shapes: list[tuple[int, ...]]) -> Sketch:
+        if name in self.parts:
+            return read_part(self.parts[name], shapes, self.definition.library)
+        if self.library_graph is None:
+            self.library_graph = read_library(self.definition)
+        return read_function(self.library[name], shapes, self.library_graph)
 
     def call(self, name: str, inputs: list[int]) -> list[int]:
         sketch = self.sketch_of(name, inputs)
@@ -306,7 +313,7 @@ class Unroller:
             gate = Op(template.name, LOOP_GATE, (), ())
             self.gate = None
             self.gate = self.add_node(gate, (), (), after)
-            sketch = self.body_of(template, state)
+            sketch = self.sketch_of(template.attributes["body"], state)
             known = dict(zip(sketch.arguments, state, strict=True))
             ran = self.lay_out(sketch, known)
             state = [known[result] for result in sketch.results]
@@ -319,16 +326,6 @@ class Unroller:
         op = Op(template.name, LOOP_END, tuple(self.tensors[i] for i in held), ())
         self.add_node(op, tuple(held), (), tuple(ends[-1:]))
         return state
-
-    def body_of(self, template: Template, state: list[int]) -> Sketch:
-        """A loop's body, its nodes in the order of the graph that runs, if that is known."""
-        sketch = self.sketch_of(template.attributes["body"], state)
-        if template.name not in self.order:
-            return sketch
-        key = id(sketch), template.name
-        if key not in self.bodies:
-            self.bodies[key] = replace(sketch, nodes=in_order(sketch.nodes, self.order[template.name]))
-        return self.bodies[key]
 
     def turns(self, template: Template, state: list[int]) -> bool | None:
         """Whether the loop goes round once more; None if only running would tell."""
