@@ -12,8 +12,10 @@ Case = TypeVar("Case")
 Found = TypeVar("Found")
 
 
-def side_by_side(cases: Sequence[Case], find: Callable[[Case], Found], lanes: int) -> Iterator[Found]:
-    """What is found for each case, in their order. With one lane it has all cores."""
+def side_by_side(
+    cases: Sequence[Case], find: Callable[[Case], Found], lanes: int, each: int | None = None
+) -> Iterator[Found]:
+    """What is found for each case, in their order. Each lane has so many cores; a single one has all, unless that is said."""
     free = iter(range(lanes))
     held = threading.Lock()
     cores = sorted(os.sched_getaffinity(0))
@@ -21,8 +23,9 @@ def side_by_side(cases: Sequence[Case], find: Callable[[Case], Found], lanes: in
     def take_cores() -> None:
         with held:
             number = next(free)
-        first = number * CORES % len(cores)
-        os.sched_setaffinity(0, cores[first : first + CORES])  # of this thread, and of the processes that it starts
+        width = each or CORES
+        first = number * width % len(cores)
+        os.sched_setaffinity(0, cores[first : first + width])  # of this thread, and of the processes that it starts
 
-    with ThreadPoolExecutor(lanes, initializer=take_cores if lanes > 1 else None) as pool:
+    with ThreadPoolExecutor(lanes, initializer=take_cores if lanes > 1 or each else None) as pool:
         yield from pool.map(find, cases)

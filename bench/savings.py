@@ -1,9 +1,9 @@
 """What each action saves, predicted and measured on TensorFlow's real allocator on this CPU, into docs/plan.md with --write.
 
-    python bench/savings.py [MODEL:BATCH …] [--lanes 1] [--write]
+    python bench/savings.py [MODEL:BATCH …] [--lanes 1] [--cores 1] [--write]
 
 Measured is the middle of five steps' own peaks, since with several threads operations run in another order each time; the least and the largest of
-them, as it is and with the action, say how far that goes. An action that saves less than 3% of the peak is not counted: it would not be proposed.
+them, as it is and with the action, say how far that goes. With --cores 1 there is one order only, and what is left is the error of the prediction. An action that saves less than 3% of the peak is not counted: it would not be proposed.
 """
 
 import argparse
@@ -125,6 +125,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("cases", nargs="*")
     parser.add_argument("--lanes", type=int, default=1, help="cases at a time, two cores for each")
+    parser.add_argument("--cores", type=int, help="for each case; with one, operations run in one order")
     parser.add_argument("--measure", nargs=2, help=argparse.SUPPRESS)
     parser.add_argument("--predict", help=argparse.SUPPRESS)
     parser.add_argument("--write", action="store_true", help="put the table into docs/plan.md")
@@ -133,12 +134,14 @@ def main() -> None:
         found = measure(*options.measure) if options.measure else predict(options.predict)
         print("ROW " + json.dumps(found), flush=True)
         return
-    rows = [row for found in side_by_side(options.cases or CASES, compare, options.lanes) for row in found]
+    rows = [
+        row for found in side_by_side(options.cases or CASES, compare, options.lanes, options.cores) for row in found
+    ]
     print(table(rows))
     if options.write:
         from pages import put
 
-        put("plan.md", "savings", table(rows))
+        put("plan.md", "savings in one order" if options.cores == 1 else "savings", table(rows))
 
 
 if __name__ == "__main__":

@@ -65,27 +65,27 @@ def settle(first: Estimate, known: dict[int, Estimate], note: str | None) -> Est
     return replace(first, max_batch=found, notes=first.notes + ((note,) if note else ()))
 
 
-def next_batch(known: Mapping[int, Known], *, quick: bool = False) -> int | None:
-    """The batch to compile next, or None when the answer is settled."""
+def next_batch(known: Mapping[int, Known], *, quick: bool = False, step: float = STEP) -> int | None:
+    """The batch to compile next, or None when the answer is settled to that step."""
     low = max((batch for batch, estimate in known.items() if estimate.fits), default=0)
     high = min((batch for batch in known if batch > low), default=None)
-    if high is not None and high <= ceiling(low):
+    if high is not None and high <= ceiling(low, step):
         return None
     guess = interpolate(known)
-    if quick and low and len(known) > 1 and guess is not None and guess < ceiling(low):
+    if quick and low and len(known) > 1 and guess is not None and guess < ceiling(low, step):
         return None
     if high is None:
-        return max(guess or 2 * low, ceiling(low))
+        return max(guess or 2 * low, ceiling(low, step))
     if guess is None:
         return (low + high) // 2
-    if guess <= ceiling(low):
-        return ceiling(low) if low else max(1, min(guess, high - 1))
-    return min(guess, max(low + 1, floor(high / STEP)))
+    if guess <= ceiling(low, step):
+        return ceiling(low, step) if low else max(1, min(guess, high - 1))
+    return min(guess, max(low + 1, floor(high / step)))
 
 
-def ceiling(batch: int) -> int:
-    """The largest batch that counts as next to this one: no other between them is more than 3% larger than this."""
-    return floor(batch * STEP) + 1
+def ceiling(batch: int, step: float = STEP) -> int:
+    """The largest batch that counts as next to this one: no other between them is larger than this by more than a step."""
+    return floor(batch * step) + 1
 
 
 def interpolate(known: Mapping[int, Known]) -> int | None:

@@ -1,6 +1,6 @@
 """The largest batch that trains on this CPU, by really running batches: in more room than there is to be, so that none runs out.
 
-Peaks lie close to a line in the batch. Each batch that is run makes the next guess better, and the search ends when what is 3%
+Peaks lie close to a line in the batch. Each batch that is run makes the next guess better, and the search ends when what is 1%
 larger has been measured to need more than the budget. What is found is then run under the budget itself, for more steps, since
 threads run a step in another order now and then; only if that fails is it made smaller.
 """
@@ -9,10 +9,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from legroom.errors import EngineError, InputError
-from legroom.front.max_batch import MAX_COMPILATIONS, STEP, next_batch
+from legroom.front.max_batch import MAX_COMPILATIONS, next_batch
 from legroom.records.rehearsal import Rehearsal
 from legroom.units import format_bytes
 
+STEP = 1.01
 SURE_STEPS = 12
 MORE_ROOM = 2
 TRIES = 4
@@ -48,7 +49,7 @@ def find_largest(run: RunBatch, budget_bytes: int, room_bytes: int, steps: int) 
         )
     known = {first.batch: measured(first, budget_bytes)}
     for _ in range(MAX_COMPILATIONS):
-        batch = next_batch(known)
+        batch = next_batch(known, step=STEP)
         if batch is None:
             break
         known[batch] = measured(run(batch, wide, steps), budget_bytes)

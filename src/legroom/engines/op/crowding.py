@@ -1,4 +1,4 @@
-"""Loops whose turns run ahead of their sums: how much may be waiting there at most.
+"""Loops whose turns run ahead of their sums, and sums of many terms: how much may be waiting there at most.
 
 TensorFlow lets so many turns of a loop run side by side as its `parallel_iterations` says (Keras' recurrent layers: 32). What a turn
 makes for something that is carried from turn to turn (a weight's gradient, to be added to the sum of the turns so far) waits where the
@@ -38,6 +38,23 @@ class Loop:
 
 
 def crowds(graph: Graph, plans: Sequence[Plan]) -> list[Crowd]:
+    """The loops in which something can pile up, and the sums that are made one term after the other."""
+    return [*loop_crowds(graph, plans), *sum_crowds(graph, plans)]
+
+
+def sum_crowds(graph: Graph, plans: Sequence[Plan]) -> list[Crowd]:
+    """Where memory is short the optimiser has terms added to a variable as they come, not before a certain one of them is there: until
+    then, and wherever threads do not get to adding them, all wait."""
+    maker = {tensor: number for number, node in enumerate(graph.nodes) for tensor in node.outputs}
+    terms: dict[int, set[int]] = {}
+    for node in graph.nodes:
+        if node.op.kind == "AssignAdd" and len(node.inputs) > 1 and node.inputs[1] in maker:
+            terms.setdefault(node.inputs[0], set()).add(maker[node.inputs[1]])
+    sizes = ((makers, sum(sum(plans[number].sizes) for number in makers)) for makers in terms.values())
+    return [Crowd(frozenset(makers), size) for makers, size in sizes if size]
+
+
+def loop_crowds(graph: Graph, plans: Sequence[Plan]) -> list[Crowd]:
     """The loops in which something can pile up."""
     read_until = {tensor: number for number, node in enumerate(graph.nodes) for tensor in node.inputs}
     found = []
