@@ -106,12 +106,18 @@ def true_largest(case: str, limit: int, start: int) -> int:
 
 def compare(case: str) -> dict[str, Any]:
     start = int(case.split(":")[1])
+    row: dict[str, Any] = {"case": case}
+
+    def note(**found: Any) -> None:
+        row.update(found)
+        print(json.dumps({"case": case, **found}), file=sys.stderr, flush=True)
+
     plain = child("--run", case, "--way", "plain", "--batch", str(start), "--steps", "3", limit=16_000 * MIB)
     limit = int(TIMES * max(plain["peaks"])) // MIB * MIB
-    row = {"case": case, "limit": limit, **child("--ask", case, "--limit", str(limit))}
-    row["true"] = true_largest(case, limit, start)
-    row["keras"] = largest(case, "keras", limit, start) * SLICES
-    row["legroom"] = largest(case, "legroom", limit, start * SLICES)
+    note(limit=limit, **child("--ask", case, "--limit", str(limit)))
+    note(true=true_largest(case, limit, row["rehearsed"]))  # where to begin; where it ends is found by real runs
+    note(keras=largest(case, "keras", limit, row["true"]) * SLICES)
+    note(legroom=largest(case, "legroom", limit, row["true"] * SLICES))
     return row
 
 

@@ -44,37 +44,31 @@ steps_of_any_size = st.builds(Machine, st.integers(MIB, 500 * MIB), st.integers(
 
 @settings(max_examples=300)
 @given(steps_of_any_size, st.integers(0, 400))
-def test_it_is_within_three_percent_of_the_largest_and_never_more(machine: Machine, more: int) -> None:
+def test_it_is_within_one_percent_of_the_largest_and_never_more(machine: Machine, more: int) -> None:
     budget = machine.peak(1) + more * machine.slope
     found = find_largest(machine, budget, 100 * budget, 3)
     assert found.max_batch is not None
     assert found.max_batch <= machine.largest(budget)
-    assert 1.03 * found.max_batch + 1 >= machine.largest(budget)
+    assert 1.01 * found.max_batch + 1 >= machine.largest(budget)
     assert len(found.step_peaks) == SURE_STEPS
 
 
 @given(st.integers(MIB, 500 * MIB), st.integers(100_000, 20 * MIB), st.integers(4, 400))
-def test_with_twice_the_room_nothing_runs_out_on_the_way(fixed: int, slope: int, more: int) -> None:
+def test_with_twice_the_room_only_what_is_next_to_the_answer_runs_out(fixed: int, slope: int, more: int) -> None:
     machine = Machine(fixed, slope, batch=2)
     budget = machine.peak(2) + more * slope
     find_largest(machine, budget, 100 * budget, 3)
-    assert machine.ran_out == 0
-    assert machine.runs <= 8
+    assert machine.ran_out <= 1
+    assert machine.runs <= 9
 
 
-def test_what_fails_under_the_budget_itself_is_made_smaller() -> None:
-    machine = Machine(100 * MIB, MIB, 8, torn=0.02)
-    found = find_largest(machine, 400 * MIB, 4000 * MIB, 3)
-    assert found.fits
-    assert found.max_batch == machine.peak(found.max_batch) // MIB - 100 <= machine.largest(400 * MIB)
-
-
-def test_what_is_far_too_large_under_the_budget_itself_is_halved_and_not_called_nothing() -> None:
-    machine = Machine(100 * MIB, MIB, 8, torn=0.4)
+@pytest.mark.parametrize("torn", [0.02, 0.4, -0.05, -0.2])
+def test_under_the_budget_itself_less_or_more_may_fit_than_in_a_wide_pool(torn: float) -> None:
+    machine = Machine(100 * MIB, MIB, 8, torn=torn)
     found = find_largest(machine, 400 * MIB, 4000 * MIB, 3)
     assert found.fits
     assert found.max_batch is not None
-    assert 1 < found.max_batch <= machine.largest(400 * MIB)
+    assert 0.97 * machine.largest(400 * MIB) <= found.max_batch <= machine.largest(400 * MIB)
 
 
 def test_where_not_one_sample_fits_it_is_zero() -> None:

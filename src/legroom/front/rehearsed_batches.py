@@ -1,22 +1,24 @@
-"""The largest batch that trains on this CPU, by really running batches: in more room than there is to be, so that none runs out.
+"""The largest batch that trains on this CPU, by really running batches.
 
-Peaks lie close to a line in the batch. Each batch that is run makes the next guess better, and the search ends when what is 1%
-larger has been measured to need more than the budget. What is found is then run under the budget itself, for more steps, since
-threads run a step in another order now and then; only if that fails is it made smaller.
+First in more room than there is to be, so that none runs out: peaks lie close to a line in the batch, and each batch that is run makes
+the next guess better, until what is 1% larger has been measured to need more than the budget. What is found is then run under the budget
+itself, for more steps, since threads run a step in another order now and then. A pool that is nearly full is cut in other ways than a
+wide one, so there it may need less, or more: it is made larger, or smaller, until it trains and what is 1% larger runs out of memory.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from legroom.errors import EngineError, InputError
-from legroom.front.max_batch import MAX_COMPILATIONS, next_batch
+from legroom.front.max_batch import MAX_COMPILATIONS, ceiling, next_batch
 from legroom.records.rehearsal import Rehearsal
 from legroom.units import format_bytes
 
 STEP = 1.01
 SURE_STEPS = 12
 MORE_ROOM = 2
-TRIES = 4
+TRIES = 10
+STRIDE = 0.01  # the first step up or down under the budget itself; the next is twice as large
 
 RunBatch = Callable[[int | None, int, int], Rehearsal]  # with a batch, under a limit, for so many steps
 
@@ -57,15 +59,34 @@ def find_largest(run: RunBatch, budget_bytes: int, room_bytes: int, steps: int) 
 
 
 def verified(run: RunBatch, budget_bytes: int, known: dict[int, Measured]) -> Rehearsal:
-    """The largest of those that fitted, run under the budget itself; should it fail, a little smaller, then half as large."""
-    batch = max((batch for batch, found in known.items() if found.fits), default=1)
-    failed = 0
-    while True:
+    """The largest that trains under the budget itself, looked for around the largest of those that fitted."""
+    batch: int | None = max((batch for batch, found in known.items() if found.fits), default=1)
+    best: Rehearsal | None = None
+    high: int | None = None
+    tries = 0
+    while batch is not None:
         found = run(batch, budget_bytes, SURE_STEPS)
-        if found.fits or batch == 1:
-            return replace(found, max_batch=batch if found.fits else 0)
-        failed += 1
-        batch = max(1, min(batch - 1, int(batch / STEP)) if failed < TRIES else batch // 2)
+        tries += 1
+        if found.fits:
+            best = replace(found, max_batch=batch)
+        elif batch == 1:
+            return replace(found, max_batch=0)
+        else:
+            high = batch
+        batch = next_try(best.max_batch if best else None, high, tries)
+    assert best is not None
+    return best
+
+
+def next_try(low: int | None, high: int | None, tries: int) -> int | None:
+    """The batch to run next under the budget itself, above the largest that trained and below the smallest that did not; None: it is settled."""
+    stride = STRIDE * 2 ** (tries - 1)
+    if low is None:
+        assert high is not None
+        return max(1, min(high - 1, int(high * (1 - min(stride, 0.5)))))
+    if tries >= TRIES or (high is not None and high <= ceiling(low, STEP)):
+        return None
+    return max(low + 1, int(low * (1 + stride)) if high is None else (low + high) // 2)
 
 
 def measured(found: Rehearsal, budget_bytes: int) -> Measured:
