@@ -5,6 +5,7 @@ kernels) comes out as it would there. Private names used, tested with TensorFlow
 `FuncGraph.control_outputs`.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -149,15 +150,41 @@ def meta_graph(concrete: Any, place: str, *, keep_loops: bool = True) -> Any:
     fetched.node_list.value.extend(dict.fromkeys(names))
     meta.collection_def["train_op"].CopyFrom(fetched)
     handles = variable_handles(concrete)
-    bodies = (node for function in meta.graph_def.library.function for node in function.node_def)
-    for node in (*meta.graph_def.node, *bodies):
-        if JUMPS in node.attr and (keep_loops or node.op not in LOOPS):
-            node.attr[JUMPS].b = False
+    keep_whole(meta.graph_def, keep_loops=keep_loops)
     for node in meta.graph_def.node:
         node.device = place
         if node.name in handles:
             make_handle(node, *handles[node.name])
     return meta
+
+
+def keep_whole(definition: Any, *, keep_loops: bool) -> None:
+    """Branches are not turned into jumps, nor are loops inside of one: its function stays one, and nobody would look for jumps there."""
+    functions = {function.signature.name: function.node_def for function in definition.library.function}
+    branched = called_by(
+        [node for nodes in (definition.node, *functions.values()) for node in nodes if is_branch(node)]
+    )
+    inside: set[str] = set()
+    while branched:
+        name = branched.pop()
+        if name in functions and name not in inside:
+            inside.add(name)
+            branched |= called_by(functions[name])
+    for name, nodes in (("", definition.node), *functions.items()):
+        for node in nodes:
+            if JUMPS in node.attr and (keep_loops or node.op not in LOOPS or name in inside):
+                node.attr[JUMPS].b = False
+
+
+def is_branch(node: Any) -> bool:
+    return "then_branch" in node.attr or "branches" in node.attr
+
+
+def called_by(nodes: Iterable[Any]) -> set[str]:
+    """The functions that nodes name in their attributes, or are calls of."""
+    values = [value for node in nodes for value in node.attr.values()]
+    listed = (function.name for value in values for function in value.list.func)
+    return {*(value.func.name for value in values), *listed, *(node.op for node in nodes)}
 
 
 def arrange(definition: Any, concrete: Any) -> None:

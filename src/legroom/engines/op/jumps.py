@@ -56,6 +56,21 @@ def with_loops(definition: Any, order: Iterable[str]) -> Looped | None:
         return None
 
 
+def let_shapes_change(looped: Looped, body: str | None = None) -> bool:
+    """The nodes that stand for the loop with this body, or for any, as ones whose results may have any shapes, like a Python
+    function's. False if none of them was another."""
+    graphs = (looped.definition, *(part.definition for part in looped.parts.values()))
+    loops = [node for graph in graphs for node in graph.node if BODY in node.attr and node.op == "IdentityN"]
+    chosen = [node for node in loops if body is None or node.attr[BODY].s == body.encode()]
+    for node in chosen:
+        node.op = "PyFunc"
+        node.attr["token"].s = b""
+        for name in ("Tin", "Tout"):
+            node.attr[name].CopyFrom(node.attr["T"])
+        del node.attr["T"]
+    return bool(chosen)
+
+
 class Builder:
     """Takes loops out of a graph, the innermost first."""
 
@@ -80,7 +95,8 @@ class Builder:
             if frame:
                 self.take_out(self.loops[frame])
         outside = self.loops[()]
-        if any(node.op in JUMPS for node in outside.nodes.values()):
+        inside = (node for function in self.definition.library.function for node in function.node_def)
+        if any(node.op in JUMPS for node in (*outside.nodes.values(), *inside)):
             raise NotLoops
         names = {name: name for name in outside.nodes}
         whole = type(self.definition)()
@@ -117,7 +133,8 @@ class Builder:
             arguments[full_name(merge.name)] = argument
             switch = loop.switches.pop(full_name(merge.name), None)
             if switch is not None:
-                arguments[f"{switch.name}:1"] = argument
+                # What leaves at :0 is read inside as well where the optimiser has mistaken it for :1 (of a branch that stayed one).
+                arguments |= {f"{switch.name}:0": argument, f"{switch.name}:1": argument}
                 self.leave(switch, f"{self.name_of(loop)}:{place}")
         if loop.switches:
             raise NotLoops
@@ -195,7 +212,8 @@ class Builder:
         return f"{name}/loop" if name in self.places else name
 
     def put_in_place(self, loop: Loop, start: Sequence[Any]) -> None:
-        """One node for the whole loop, in the graph around it. What it gives has the shapes of what it is given."""
+        """One node for the whole loop, in the graph around it. What it gives has the shapes of what it is given; where that turns out
+        not to be so, `let_shapes_change`."""
         name = self.name_of(loop)
         node = type(self.definition)().node.add(name=name, op="IdentityN")
         node.attr["T"].list.type.extend(enter.attr["T"].type for enter in start)
@@ -260,4 +278,5 @@ def read_order(definition: Any) -> Iterable[str]:
 
 
 def has_jumps(definition: Any) -> bool:
-    return any(node.op in JUMPS for node in definition.node)
+    functions = (function.node_def for function in definition.library.function)
+    return any(node.op in JUMPS for nodes in (definition.node, *functions) for node in nodes)

@@ -11,9 +11,9 @@ from legroom.capture.tf_step import FunctionStep
 from legroom.engines.op.collection import collector_paused
 from legroom.engines.op.graph import Graph
 from legroom.engines.op.grappler import Device, optimise, returned
-from legroom.engines.op.jumps import has_jumps, read_order, with_loops
+from legroom.engines.op.jumps import Looped, has_jumps, let_shapes_change, read_order, with_loops
 from legroom.engines.op.trace import EagerTrace
-from legroom.engines.op.unroll import Unroller
+from legroom.engines.op.unroll import ShapesChange, Unroller
 from legroom.engines.tracing import compile_lazily, trace, traceable, with_parameters
 from legroom.errors import MissingError
 from legroom.records import Step
@@ -48,10 +48,21 @@ def lower_graph(captured: KerasStep | FunctionStep, device: Device) -> OpStep:
     definition = optimise(concrete, device, keep_loops=False)
     if has_jumps(definition):
         definition = with_loops(definition, read_order(definition)) or optimise(concrete, device)
-    graph = Unroller(definition).unroll(
-        [f"{name}:0" for name in returned(concrete)], [tensor.op.name for tensor in concrete.inputs]
-    )
-    return OpStep(replace(with_parameters(step, concrete), execution="graph"), graph)
+    return OpStep(replace(with_parameters(step, concrete), execution="graph"), lay_out(definition, concrete))
+
+
+def lay_out(definition: Any, concrete: Any) -> Graph:
+    """The graph unrolled; again, where a loop's results turn out to have other shapes than what it starts from."""
+    while True:
+        try:
+            return Unroller(definition).unroll(
+                [f"{name}:0" for name in returned(concrete)], [tensor.op.name for tensor in concrete.inputs]
+            )
+        except ShapesChange as found:
+            let_shapes_change(definition, found.body)
+        except ValueError:  # TensorFlow reads no graph in which shapes contradict each other, nor says whose they are
+            if not isinstance(definition, Looped) or not let_shapes_change(definition):
+                raise
 
 
 @contextmanager

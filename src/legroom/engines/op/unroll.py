@@ -21,6 +21,14 @@ UNDECIDED_TURNS = 100  # how often a loop may turn, for the upper bound, where o
 PARALLEL_ITERATIONS = 10  # tf.while_loop's default
 
 
+class ShapesChange(Exception):
+    """A loop gave other shapes than it was given, and shapes of all that comes after it were inferred as if it had not."""
+
+    def __init__(self, body: str) -> None:
+        super().__init__(body)
+        self.body = body
+
+
 class Unroller:
     """Lays the nodes of one step out flat."""
 
@@ -113,6 +121,10 @@ class Unroller:
             results = self.loop(template, inputs)
         elif kind in BRANCHES:
             results = self.branch(template, inputs)
+        elif kind == "OptionalFromValue":
+            results = [self.lists.new(list(inputs))]
+        elif kind == "OptionalGetValue" and self.lists.elements.get(inputs[0]):
+            results = self.lists.held(inputs[0])[1:]
         elif kind in LIST_KINDS or any(i in self.lists.elements for i in inputs):
             results = self.lists.lay_out(template, inputs, after)
         else:
@@ -319,6 +331,7 @@ class Unroller:
             state = [known[result] for result in sketch.results]
             ends.append(self.add_node(Op(template.name, LOOP_GATE, (), ()), (), (), tuple(ran)))
         self.gate = outer
+        self.check_shapes(template, state)
         # Its invariants, and the lists that it has filled, are the loop's until it ends.
         passed = [old for old, new in zip(inputs, state, strict=True) if old == new]
         filled = [new for new in state if new in self.lists.elements]
@@ -326,6 +339,12 @@ class Unroller:
         op = Op(template.name, LOOP_END, tuple(self.tensors[i] for i in held), ())
         self.add_node(op, tuple(held), (), tuple(ends[-1:]))
         return state
+
+    def check_shapes(self, template: Template, state: list[int]) -> None:
+        body = template.attributes["body"]
+        shapes = zip(template.arrays, state, strict=True)
+        if body in self.parts and any(array is not None and array != self.tensors[new] for array, new in shapes):
+            raise ShapesChange(body)
 
     def turns(self, template: Template, state: list[int]) -> bool | None:
         """Whether the loop goes round once more; None if only running would tell."""
