@@ -10,7 +10,7 @@ from legroom.engines.op.ops import Array
 from legroom.engines.op.planned import Planned
 from legroom.engines.op.simulate import simulate_graph
 
-PRODUCT, SUM = 1024, 1024
+PRODUCT, SUM, CHAIN = 1024, 1024, 256
 
 
 class Looping(Draft):
@@ -37,7 +37,7 @@ def summing(slow=None, **options):
 
     def body(draft, turn, gate, carried):
         before, total = carried
-        after = draft.add("chain", before, size=256, after=(gate,), seconds=4.0)
+        after = draft.add("chain", before, size=CHAIN, after=(gate,), seconds=4.0)
         seconds = 1e9 if turn == slow else 1.0
         product = draft.add("product", after, size=PRODUCT, after=(gate,), seconds=seconds, **options)
         return after, draft.add("sum", total, product, size=SUM, after=(gate,), reuses=(0,), **options)
@@ -59,8 +59,32 @@ def found(draft):
 
 
 @pytest.mark.parametrize(("turns", "parallel", "open_at_once"), [(12, 4, 4), (12, 2, 2), (3, 10, 3)])
-def test_what_is_summed_can_wait_in_as_many_turns_as_may_be_open(turns, parallel, open_at_once):
-    assert found(gradient(turns, parallel)) == [({"product"}, open_at_once * PRODUCT)]
+def test_what_is_summed_and_what_that_is_made_of_can_wait_in_as_many_turns_as_may_be_open(
+    turns, parallel, open_at_once
+):
+    assert found(gradient(turns, parallel)) == [({"product", "chain"}, open_at_once * (PRODUCT + CHAIN))]
+
+
+def test_what_was_made_before_the_loop_for_each_turn_waits_with_what_reads_it():
+    """A product reads what the forward loop has kept for that turn, and the same weight in each."""
+
+    def body(draft, turn, gate, total):
+        product = draft.add("product", kept[turn], weight, size=PRODUCT, after=(gate,))
+        return draft.add("sum", total, product, size=SUM, after=(gate,), reuses=(0,))
+
+    draft = Looping()
+    kept = [draft.add("kept", size=512) for _ in range(6)]
+    weight = draft.add("weight", size=4096)
+    draft.loop(body, 6, 3, draft.add("zeros", size=SUM))
+    assert found(draft) == [({"product", "kept"}, 3 * (PRODUCT + 512))]
+
+
+def test_terms_that_are_added_to_a_variable_one_by_one_can_all_wait():
+    draft = Draft()
+    total = draft.add("variable", size=512)
+    for size in (256, 512, 256):
+        draft.add("added", total, draft.add("term", size=size), kind="AssignAdd")
+    assert found(draft) == [({"term"}, 1024)]
 
 
 def test_nothing_waits_where_one_turn_ends_before_the_next():
@@ -135,7 +159,7 @@ def test_loops_inside_turns_are_found_each_time():
 
     draft = Looping()
     draft.loop(body, 3, 1, (draft.add("start", size=256), draft.add("zeros", size=SUM)), name="outer")
-    assert found(draft) == [({"product"}, 2 * PRODUCT)] * 3
+    assert found(draft) == [({"product", "chain"}, 2 * (PRODUCT + CHAIN))] * 3
 
 
 # The bound

@@ -22,10 +22,10 @@ from legroom.engines.op.planned import Plan
 
 @dataclass(frozen=True, slots=True)
 class Crowd:
-    """A loop's nodes, of all turns, whose results can wait for what is carried, and the bytes of those results in as many turns as may
-    be open at once."""
+    """A loop's nodes, of all turns, whose results can wait for what is carried, or for those that do, with the bytes of each; and the
+    bytes of as many turns as may be open at once."""
 
-    makers: frozenset[int]
+    makers: Mapping[int, int]
     most_bytes: int
 
 
@@ -35,6 +35,10 @@ class Loop:
 
     turns: tuple[tuple[int, int], ...]
     last: int
+
+    @property
+    def nodes(self) -> range:
+        return range(self.turns[0][0], self.last)
 
 
 def crowds(graph: Graph, plans: Sequence[Plan]) -> list[Crowd]:
@@ -50,25 +54,66 @@ def sum_crowds(graph: Graph, plans: Sequence[Plan]) -> list[Crowd]:
     for node in graph.nodes:
         if node.op.kind == "AssignAdd" and len(node.inputs) > 1 and node.inputs[1] in maker:
             terms.setdefault(node.inputs[0], set()).add(maker[node.inputs[1]])
-    sizes = ((makers, sum(sum(plans[number].sizes) for number in makers)) for makers in terms.values())
-    return [Crowd(frozenset(makers), size) for makers, size in sizes if size]
+    sized = [{number: sum(plans[number].sizes) for number in makers} for makers in terms.values()]
+    return [Crowd(makers, sum(makers.values())) for makers in sized if any(makers.values())]
 
 
 def loop_crowds(graph: Graph, plans: Sequence[Plan]) -> list[Crowd]:
     """The loops in which something can pile up."""
     read_until = {tensor: number for number, node in enumerate(graph.nodes) for tensor in node.inputs}
+    maker = {tensor: number for number, node in enumerate(graph.nodes) for tensor in node.outputs}
     found = []
     for loop in loops_of(graph):
         at_once = open_at_once(graph, loop)
         if at_once < 2:
             continue
         waiting = waiting_in(graph, plans, loop, read_until)
-        names = {graph.nodes[number].op.name for number in waiting}
-        nodes = range(loop.turns[0][0], loop.last)
-        makers = frozenset(number for number in nodes if graph.nodes[number].op.name in names)
+        inside, outside, each_bytes = read_by(graph, plans, loop, waiting, maker)
+        sizes = {graph.nodes[number].op.name: size for number, size in waiting.items()}
+        here = sizes | inside
+        makers = {n: here[name] for n in loop.nodes if (name := graph.nodes[n].op.name) in here} | outside
         if makers:
-            found.append(Crowd(makers, at_once * sum(waiting.values())))
+            found.append(Crowd(makers, at_once * (sum(here.values()) + each_bytes)))
     return found
+
+
+def read_by(
+    graph: Graph, plans: Sequence[Plan], loop: Loop, waiting: Iterable[int], maker: Mapping[int, int]
+) -> tuple[dict[str, int], dict[int, int], int]:
+    """What these nodes read that is another in each turn: it waits in their place for as long as no thread gets to them, which is as
+    newest-first will have it. Made in the turn (names and bytes), before the loop (nodes and bytes), and how much of that for a turn."""
+
+    def source(tensor: int) -> tuple[int, int] | None:
+        """The node that the tensor's buffer was made by, and as which output."""
+        number = maker.get(tensor)
+        if number is None:
+            return None
+        k = graph.nodes[number].outputs.index(tensor)
+        share = plans[number].shares[k]
+        return (number, k) if share is None else source(graph.nodes[number].inputs[share])
+
+    names = {graph.nodes[number].op.name for number in waiting}
+    reads: dict[tuple[str, int], list[tuple[int, int] | None]] = {}  # (who, as which input) → what, turn by turn
+    for number in loop.nodes:
+        node = graph.nodes[number]
+        if node.op.name in names:
+            for k, tensor in enumerate(node.inputs):
+                reads.setdefault((node.op.name, k), []).append(source(tensor))
+    inside: dict[str, int] = {}
+    outside: dict[int, int] = {}
+    each_bytes = 0
+    for read in reads.values():
+        made = [one for one in read if one is not None]
+        if len(set(made)) < 2:
+            continue
+        for number, k in made:
+            name, size = graph.nodes[number].op.name, plans[number].sizes[k]
+            if number in loop.nodes and name not in names and size:
+                inside[name] = size
+            elif number < loop.nodes.start and size:
+                outside[number] = size
+        each_bytes += max((plans[n].sizes[k] for n, k in made if n < loop.nodes.start), default=0)
+    return inside, outside, each_bytes
 
 
 def loops_of(graph: Graph) -> Iterator[Loop]:
@@ -184,9 +229,11 @@ def crowded_bytes(
             changes[birth].append((i, held.size_bytes))
             changes[death + 1].append((i, -held.size_bytes))
     ran: dict[int, list[int]] = {}
+    made_at: dict[int, list[tuple[int, int]]] = {}  # whether or not it took over the buffer of what it read
     for place, number in enumerate(schedule):
         for i in owners.get(number, ()):
             ran.setdefault(i, []).append(place)
+            made_at.setdefault(place, []).append((i, found[i].makers[number]))
     opening: dict[int, list[int]] = {}
     closing: dict[int, list[int]] = {}
     for i, places in ran.items():
@@ -202,7 +249,8 @@ def crowded_bytes(
                 live += size
             else:
                 waiting[i] += size
-                made[i] += max(0, size)
+        for i, size in made_at.get(place, ()):
+            made[i] += size
         highest = max(highest, live)
         more = sum(max(0, min(made[i], found[i].most_bytes) - waiting[i]) for i in running)
         crowded = max(crowded, live + more)
