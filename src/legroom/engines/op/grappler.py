@@ -5,22 +5,16 @@ kernels) comes out as it would there. Private names used, tested with TensorFlow
 `FuncGraph.control_outputs`.
 """
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
 from legroom.engines.op.gpu_placeholders import register
+from legroom.engines.op.inlining import has_loops, keep_whole, without_strict_inputs
 from legroom.errors import MissingError
 
 HOST = "/job:localhost/replica:0/task:0/device:CPU:0"
 CPU_MEMORY_BYTES = 2**28  # what TensorFlow says of every CPU: above 80% of it, sums of three and more are rewritten
 FULL = 0.8  # of a device's memory: from there on the optimiser rewrites sums
-LOOPS = ("While", "StatelessWhile")
-START, LOOP_START = (
-    "/input_control_node/_",
-    "/LoopControlInputs/_",
-)  # what the optimiser calls what a function, and a loop, waits for
-JUMPS = "_lower_using_switch_merge"  # on a loop that the runtime turns into jumps
 PARAMETER = "_legroom_parameter"  # on a node that stands for one: its place
 # Where a card is too small, Grappler may move tensors to the host and back.
 SWAPS = {"_CopyFromGpuToHost": "CopyHost", "_CopyFromHostToGpu": "Copy"}
@@ -80,50 +74,6 @@ def optimise(concrete: Any, device: Device, *, keep_loops: bool = True) -> Any:
     return importable(optimised)
 
 
-def has_loops(definition: Any) -> bool:
-    bodies = (function.node_def for function in definition.library.function)
-    return any(node.op in LOOPS for nodes in (definition.node, *bodies) for node in nodes)
-
-
-def without_strict_inputs(definition: Any) -> Any:
-    """The optimiser lets a function, and a loop, start when all that it is given is there; the runtime does not (a loop's condition
-    waits for the first of its values), and the order of nodes in the graph that comes out depends on that."""
-    kinds = {node.name: node.op for node in definition.node}
-    given: dict[str, dict[str, None]] = {}  # what all of a function waits for → what the function is given
-    starts = {node.name.rpartition(START)[0]: node.name for node in definition.node if START in node.name}
-    for node in definition.node:
-        start = starts.get(node.name.rpartition("/input/_")[0])
-        starts_loop = [name[1:] for name in node.input if LOOP_START in name] if node.op == "Enter" else []
-        for waited in [*starts_loop, *([start] if start else [])]:
-            given.setdefault(waited, {}).update((f"^{name.partition(':')[0]}", None) for name in data_inputs(node))
-    empty = set()
-    for node in definition.node:
-        if node.name in given:
-            first = next(iter(given[node.name]))
-            drop_inputs(node, set(given[node.name]))
-            if not node.input and kinds[first[1:]] == "Merge":
-                node.input.append(first)
-            if not node.input:
-                empty.add(f"^{node.name}")
-    loosened = type(definition)(library=definition.library, versions=definition.versions)
-    for node in definition.node:
-        if f"^{node.name}" not in empty:
-            drop_inputs(node, empty)
-            loosened.node.append(node)
-    return loosened
-
-
-def data_inputs(node: Any) -> list[str]:
-    return [name for name in node.input if not name.startswith("^")]
-
-
-def drop_inputs(node: Any, unwanted: set[str]) -> None:
-    kept = [name for name in node.input if name not in unwanted]
-    if len(kept) < len(node.input):
-        del node.input[:]
-        node.input.extend(kept)
-
-
 def surely_fits(graph: Any, memory_bytes: int) -> bool:
     """Whether every tensor of a graph without functions, and a transposed copy of each, would fit at once into what the optimiser
     takes for full. Then it changes nothing for the sake of memory, and need not time the whole step to find that out.
@@ -156,35 +106,6 @@ def meta_graph(concrete: Any, place: str, *, keep_loops: bool = True) -> Any:
         if node.name in handles:
             make_handle(node, *handles[node.name])
     return meta
-
-
-def keep_whole(definition: Any, *, keep_loops: bool) -> None:
-    """Branches are not turned into jumps, nor are loops inside of one: its function stays one, and nobody would look for jumps there."""
-    functions = {function.signature.name: function.node_def for function in definition.library.function}
-    branched = called_by(
-        [node for nodes in (definition.node, *functions.values()) for node in nodes if is_branch(node)]
-    )
-    inside: set[str] = set()
-    while branched:
-        name = branched.pop()
-        if name in functions and name not in inside:
-            inside.add(name)
-            branched |= called_by(functions[name])
-    for name, nodes in (("", definition.node), *functions.items()):
-        for node in nodes:
-            if JUMPS in node.attr and (keep_loops or node.op not in LOOPS or name in inside):
-                node.attr[JUMPS].b = False
-
-
-def is_branch(node: Any) -> bool:
-    return "then_branch" in node.attr or "branches" in node.attr
-
-
-def called_by(nodes: Iterable[Any]) -> set[str]:
-    """The functions that nodes name in their attributes, or are calls of."""
-    values = [value for node in nodes for value in node.attr.values()]
-    listed = (function.name for value in values for function in value.list.func)
-    return {*(value.func.name for value in values), *listed, *(node.op for node in nodes)}
 
 
 def arrange(definition: Any, concrete: Any) -> None:

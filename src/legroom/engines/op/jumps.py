@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from graphlib import CycleError, TopologicalSorter
 from typing import Any
 
-from legroom.engines.op.grappler import data_inputs
+from legroom.engines.op.inlining import data_inputs
 from legroom.engines.op.templates import BODY, CONDITION, PARALLEL, Part, full_name
 
 COPIED = re.compile(r".*/(?:body|cond)/_\d+/(?P<node>.+)")  # what a body's node is called in the graph around it

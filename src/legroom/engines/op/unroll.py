@@ -7,7 +7,7 @@ is laid out: whoever reads an element reads the tensor itself.
 from typing import Any
 
 from legroom.engines.op.graph import COMPILED_CALL, LOOP_END, LOOP_GATE, Graph, Node
-from legroom.engines.op.grappler import LOOPS
+from legroom.engines.op.inlining import LOOPS
 from legroom.engines.op.jumps import Looped
 from legroom.engines.op.lists import LIST_KINDS, Lists
 from legroom.engines.op.ops import Array, Op
