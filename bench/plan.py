@@ -15,7 +15,7 @@ from typing import Any
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 from lanes import side_by_side
-from limited_child import ask
+from limited_child import ask, placed
 
 MIB = 2**20
 CASES = (
@@ -44,7 +44,7 @@ def measure(case: str, plan: str | None) -> None:
     model.compile(model.optimizer, model.loss, jit_compile=False)
     if plan:
         legroom.apply(legroom.load_plan(plan), model)
-    x, y = tf.constant(x) + 0, tf.constant(y) + 0  # a constant may lie in NumPy's own memory
+    x, y = placed(x), placed(y)
     try:
         model.train_on_batch(x, y)
         tf.config.experimental.reset_memory_stats("CPU:0")

@@ -15,7 +15,7 @@ from typing import Any
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 from lanes import side_by_side
-from limited_child import ask
+from limited_child import ask, placed
 from ways import actions_of
 
 MIB = 2**20
@@ -51,7 +51,7 @@ def measure(case: str, way: str) -> dict[str, Any]:
         perform(model, actions)
     except InputError as error:
         return {"refused": str(error)}
-    x, y = tf.constant(x) + 0, tf.constant(y) + 0  # a constant may lie in NumPy's own memory
+    x, y = placed(x), placed(y)
     peaks = []
     for step in range(WARM + STEPS):
         tf.config.experimental.reset_memory_stats("CPU:0")
