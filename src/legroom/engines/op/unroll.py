@@ -92,12 +92,19 @@ class Unroller:
     def lay_out(self, sketch: Sketch, known: dict[str, int]) -> list[int]:
         """Adds a graph's nodes; `known` maps the names of its tensors to ours and is filled in. Returns the nodes added."""
         ran: dict[str, tuple[int, ...]] = {}
+        late: dict[str, tuple[int, ...]] = {}  # constants that wait for nodes, and so do their readers
         start = len(self.nodes)
         for template in sketch.nodes:
             if template.outputs and template.outputs[0] in known and not template.inputs:
                 continue
-            after = tuple(node for name in template.controls for node in ran.get(name, ()))
+            waits = [
+                *(ran.get(name, ()) for name in template.controls),
+                *(late.get(name, ()) for name in template.inputs),
+            ]
+            after = tuple(dict.fromkeys(node for nodes in waits for node in nodes))
             ran[template.name] = self.lay_out_node(template, known, after)
+            if template.kind == "Const" and after:
+                late[template.outputs[0]] = ran[template.name] = after
         return list(range(start, len(self.nodes)))
 
     def lay_out_node(self, template: Template, known: dict[str, int], after: tuple[int, ...]) -> tuple[int, ...]:
@@ -118,7 +125,7 @@ class Unroller:
         elif kind in CALLS or kind in self.library:
             results = self.call(template.attributes.get("f", kind), inputs)
         elif kind in LOOPS:
-            results = self.loop(template, inputs)
+            results = self.loop(template, inputs, after)
         elif kind in BRANCHES:
             results = self.branch(template, inputs)
         elif kind == "OptionalFromValue":
@@ -305,7 +312,7 @@ class Unroller:
         sketch = self.sketch_of(name, inputs)
         return sum(array.size_bytes for node in sketch.nodes for array in node.arrays if array is not None)
 
-    def loop(self, template: Template, inputs: list[int]) -> list[int]:
+    def loop(self, template: Template, inputs: list[int], waits: tuple[int, ...] = ()) -> list[int]:
         """Iteration after iteration; one starts when so many before it have ended as TensorFlow lets run side by side."""
         state, outer = list(inputs), self.gate
         parallel = template.attributes.get("parallel_iterations") or PARALLEL_ITERATIONS
@@ -321,7 +328,8 @@ class Unroller:
             if not (turned == 0 if goes_on is None else goes_on):
                 break
             ended = ends[len(ends) - parallel] if len(ends) >= parallel else None
-            after = tuple(dict.fromkeys(n for n in (self.gate if ends else outer, ended) if n is not None))
+            before = (self.gate,) if ends else (outer, *waits)
+            after = tuple(dict.fromkeys(n for n in (*before, ended) if n is not None))
             gate = Op(template.name, LOOP_GATE, (), ())
             self.gate = None
             self.gate = self.add_node(gate, (), (), after)
@@ -337,7 +345,7 @@ class Unroller:
         filled = [new for new in state if new in self.lists.elements]
         held = list(dict.fromkeys(i for tensor in (*passed, *filled) for i in self.lists.held(tensor)))
         op = Op(template.name, LOOP_END, tuple(self.tensors[i] for i in held), ())
-        self.add_node(op, tuple(held), (), tuple(ends[-1:]))
+        self.add_node(op, tuple(held), (), tuple(ends[-1:]) or waits)
         return state
 
     def check_shapes(self, template: Template, state: list[int]) -> None:
