@@ -5,7 +5,7 @@ from itertools import pairwise
 import pytest
 from flat_graphs import comes_from, kinds, laid_out, nodes, simulate
 
-from legroom.engines.op.graph import LOOP_GATE
+from legroom.engines.op.graph import LOOP_END, LOOP_GATE
 from legroom.engines.op.ops import Array
 
 pytestmark = pytest.mark.tensorflow
@@ -160,3 +160,27 @@ def test_an_element_that_was_never_written_is_made_of_zeros():
 
     executor = simulate(laid_out(function, (5,)))
     assert [b.size_bytes for b in executor.buffers if b.owner == "output"] == [20]
+
+
+def test_what_reads_a_constant_that_waits_for_a_loop_waits_for_it():
+    import tensorflow as tf
+
+    def function(x):
+        with tf.control_dependencies([sines(x)]):
+            return tf.cos(tf.constant([1.0, 2.0]))
+
+    graph = laid_out(function, (7,))
+    (end,) = (number for number, node in enumerate(graph.nodes) if node.op.kind == LOOP_END)
+    assert end in nodes(graph, "Cos")[0].after
+
+
+def test_a_loop_starts_when_what_it_waits_for_has_run():
+    import tensorflow as tf
+
+    def function(x):
+        with tf.control_dependencies([tf.cos(x)]):
+            return tf.while_loop(lambda i, x: i < 3, lambda i, x: (i + 1, tf.sin(x)), (0, x))[1]
+
+    graph = laid_out(function, (7,))
+    first = next(node for node in graph.nodes if node.op.kind == LOOP_GATE)
+    assert [graph.nodes[number].op.kind for number in first.after] == ["Cos"]
