@@ -4,6 +4,7 @@ Each case is a `legroom estimate` of a script in a process of its own with an em
 kept; the RSS is that of the whole process tree, sampled.
 """
 
+import argparse
 import json
 import os
 import pathlib
@@ -162,9 +163,12 @@ def write(marker: str, table: str) -> None:
 
 
 def main() -> None:
-    tables = {"--compiled": ("table", compiled_table), "--op": ("op by op", op_table), "--plan": ("plan", plan_table)}
-    chosen = [name for name in tables if name in sys.argv] or list(tables)
-    for name in chosen:
+    tables = {"compiled": ("table", compiled_table), "op": ("op by op", op_table), "plan": ("plan", plan_table)}
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    for name in tables:
+        parser.add_argument(f"--{name}", action="store_true")
+    options = vars(parser.parse_args())
+    for name in [name for name in tables if options[name]] or list(tables):
         marker, table = tables[name]
         write(f"<!-- {marker} -->", table())
 

@@ -199,7 +199,7 @@ def rehearse(
     `step` is a training script ("train.py"), "module:function", a module-level function returning (compiled model, batch), or a
     compiled Keras model with one `batch` of its data (only shapes are read). `limit` is what TensorFlow may use, e.g. "2GiB";
     without it, what this machine has. `batch_size` asks for another size than the batch has; `max_batch` for the largest that fits
-    into `limit`, found in several processes and with no out-of-memory error on the way. Nothing that is trained is kept.
+    into `limit`, to 1%, found in several processes, some of which run out of memory. Nothing that is trained is kept.
     """
     from legroom.front.rehearsed import named_step
     from legroom.front.saved_model import saved_model
