@@ -23,27 +23,32 @@ from pages import put
 HERE = pathlib.Path(__file__).resolve().parent
 PREDICTED = HERE / "data" / "largest_batches.json"
 MEASURED = HERE / "data" / "h200_largest_batches.jsonl"
-LIMIT_MIB = 8192
-MODELS = {
-    **{"resnet50": 32, "unet": 16, "vit": 32, "gpt": 8, "bert": 64, "mobilenetv2": 64, "vgg16": 32},
-    **{"autoencoder": 64, "tutorial_cnn": 64, "super_resolution": 32},
-}
+CASES = (
+    # model, batch to begin with, limit in MiB
+    *(("gpt", 8, 24576), ("bert", 64, 24576), ("translator", 32, 24576), ("long_attention", 16, 24576), ("tabular", 4096, 24576)),
+    *(("patches", 128, 24576), ("linear_attention", 32, 24576), ("wide_dense", 512, 24576), ("recommender", 1024, 24576)),
+    ("mlp", 4096, 24576),
+    *(("resnet50", 32, 8192), ("unet", 16, 8192), ("vit", 32, 8192), ("gpt", 8, 8192), ("bert", 64, 8192)),
+    *(("mobilenetv2", 64, 8192), ("vgg16", 32, 8192), ("autoencoder", 64, 8192), ("tutorial_cnn", 64, 8192)),
+    ("super_resolution", 32, 8192),
+)  # fmt: skip
 
 
-def predict(name: str) -> None:
+def predict(name: str, batch: int, limit: int) -> None:
     import zoo
 
     import legroom
 
-    model, x, y = zoo.setup(name, MODELS[name], "float32")
+    model, x, y = zoo.setup(name, batch, "float32")
     model.compile(model.optimizer, model.loss, jit_compile=True)
-    found = legroom.estimate(model, (x, y), gpu="h200", budget=LIMIT_MIB * 2**20, max_batch=True)
-    print("ROW " + json.dumps({"model": name, "max_batch": found.max_batch, "notes": list(found.notes)}), flush=True)
+    found = legroom.estimate(model, (x, y), gpu="h200", budget=limit * 2**20, max_batch=True)
+    row = {"model": name, "limit": limit, "said": found.max_batch, "notes": list(found.notes)}
+    print("ROW " + json.dumps(row), flush=True)
 
 
-def ask(name: str) -> dict[str, Any]:
+def ask(name: str, batch: int, limit: int) -> dict[str, Any]:
     env = os.environ | {"KERAS_BACKEND": "tensorflow", "TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": "-1"}
-    command = [sys.executable, __file__, "--predict", name]
+    command = [sys.executable, __file__, "--predict", name, str(batch), str(limit)]
     done = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
     rows = [line[4:] for line in done.stdout.splitlines() if line.startswith("ROW ")]
     if not rows:
@@ -61,34 +66,38 @@ def tries(batch: int) -> dict[str, int]:
 
 
 def table() -> str:
-    measured = {(row["model"], row["batch"]): row for row in map(json.loads, MEASURED.read_text().splitlines())}
-    lines = ["| model | said | trains | 3% more | halving keeps | said ÷ halving |", "|" + "---|" * 6]
-    for name, said in json.loads(PREDICTED.read_text())["said"].items():
-        tried = tries(said)
-        fits = {what: measured.get((name, batch), {}).get("fits") for what, batch in tried.items()}
+    measured = {
+        (row["model"], row["limit"], row["batch"]): row for row in map(json.loads, MEASURED.read_text().splitlines())
+    }
+    lines = ["| model | limit GiB | said | trains | 3% more | halving keeps | said ÷ halving |", "|" + "---|" * 7]
+    for row in json.loads(PREDICTED.read_text())["said"]:
+        name, limit, tried = row["model"], row["limit"], tries(row["said"])
+        fits = {what: measured.get((name, limit, batch), {}).get("fits") for what, batch in tried.items()}
         words = {True: "fits", False: "out of memory", None: "not run"}
         lines.append(
-            f"| {name} | {said} | {words[fits['said']]} | {tried['next']}: {words[fits['next']]} | "
-            f"{tried['halved']} | {said / tried['halved']:.2f} |"
+            f"| {name} | {limit // 1024} | {tried['said']:,} | {words[fits['said']]} | {tried['next']:,}: {words[fits['next']]} | "
+            f"{tried['halved']:,} | {tried['said'] / tried['halved']:.2f} |"
         )
     return "\n".join(lines) + "\n"
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("models", nargs="*", help="these only, with --ask")
     parser.add_argument("--ask", action="store_true")
-    parser.add_argument("--predict")
+    parser.add_argument("--predict", nargs=3, help=argparse.SUPPRESS)
     parser.add_argument("--write", action="store_true")
     options = parser.parse_args()
     if options.predict:
-        predict(options.predict)
+        predict(options.predict[0], int(options.predict[1]), int(options.predict[2]))
     elif options.ask:
-        said = {}
-        for name in MODELS:
-            found = ask(name)
-            print(found, file=sys.stderr, flush=True)
-            said[name] = found["max_batch"]
-        wanted = [[name, tries(most)[what], LIMIT_MIB] for what in ("said", "next") for name, most in said.items()]
+        said = []
+        for case in CASES:
+            if options.models and case[0] not in options.models:
+                continue
+            said.append(ask(*case))
+            print(said[-1], file=sys.stderr, flush=True)
+        wanted = [[row["model"], tries(row["said"])[what], row["limit"]] for what in ("said", "next") for row in said]
         json.dump({"said": said, "wanted": wanted}, sys.stdout, indent=1)
     else:
         found = table()

@@ -20,13 +20,18 @@ def placed(array: Any) -> Any:
     return tf.constant(odd)
 
 
-def ask(program: str, *arguments: str, limit: int | None = None) -> dict[str, Any]:
-    """The last line `ROW {…}` that it prints; {"failed": True} where memory ended it before."""
+def ask(program: str, *arguments: str, limit: int | None = None, patience: float | None = None) -> dict[str, Any]:
+    """The last line `ROW {…}` that it prints; {"failed": True} where memory ended it before, or it took longer than that: TensorFlow waits ten
+    seconds for each op that finds no room."""
     env = os.environ | {"KERAS_BACKEND": "tensorflow", "TF_CPP_MIN_LOG_LEVEL": "3", "TF_ENABLE_ONEDNN_OPTS": "0"}
     env |= {"CUDA_VISIBLE_DEVICES": "-1"}
     if limit is not None:
         env |= {"TF_CPU_ALLOCATOR_USE_BFC": "1", "TF_CPU_BFC_MEM_LIMIT_IN_MB": str(limit // MIB)}
-    done = subprocess.run([sys.executable, program, *arguments], env=env, capture_output=True, text=True, check=False)
+    command = [sys.executable, program, *arguments]
+    try:
+        done = subprocess.run(command, env=env, capture_output=True, text=True, check=False, timeout=patience)
+    except subprocess.TimeoutExpired:
+        return {"failed": True}
     rows = [line[4:] for line in done.stdout.splitlines() if line.startswith("ROW ")]
     if rows:
         return dict(json.loads(rows[-1]))

@@ -7,6 +7,7 @@ Works under either Keras backend; import it after `KERAS_BACKEND` is set.
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import keras
@@ -69,8 +70,8 @@ def lstm() -> keras.Model:
     return keras.Sequential([keras.Input((256, 128)), L.LSTM(512, return_sequences=True), L.LSTM(512), L.Dense(10)])
 
 
-def unet() -> keras.Model:
-    image = x = keras.Input((256, 256, 3))
+def unet(side: int = 256) -> keras.Model:
+    image = x = keras.Input((side, side, 3))
     skips = []
     for filters in (32, 64, 128, 256):
         x = L.Conv2D(filters, 3, padding="same", activation="relu")(x)
@@ -136,8 +137,8 @@ def sound() -> keras.Model:
     return keras.Model(wave, L.Dense(10)(L.GlobalMaxPooling1D()(x)))
 
 
-def autoencoder() -> keras.Model:
-    image = x = keras.Input((128, 128, 3))
+def autoencoder(side: int = 128) -> keras.Model:
+    image = x = keras.Input((side, side, 3))
     for filters in (64, 128, 256):
         x = L.LeakyReLU()(L.Conv2D(filters, 4, strides=2, padding="same")(x))
     for filters in (128, 64, 32):
@@ -154,8 +155,8 @@ def both_ways() -> keras.Model:
     return keras.Model(words, L.Dense(10)(x))
 
 
-def tutorial_cnn() -> keras.Model:
-    image = x = keras.Input((128, 128, 3))
+def tutorial_cnn(side: int = 128) -> keras.Model:
+    image = x = keras.Input((side, side, 3))
     for filters in (64, 128):
         x = L.Conv2D(filters, 3, padding="same", activation="relu")(x)
         x = L.BatchNormalization()(x)
@@ -166,8 +167,8 @@ def tutorial_cnn() -> keras.Model:
     return keras.Model(image, L.Dense(10)(x))
 
 
-def super_resolution() -> keras.Model:
-    image = x = keras.Input((96, 96, 3))
+def super_resolution(side: int = 96) -> keras.Model:
+    image = x = keras.Input((side, side, 3))
     x = first = L.Conv2D(64, 9, padding="same", activation="relu")(x)
     for _ in range(8):
         y = L.Conv2D(64, 3, padding="same", activation="relu")(x)
@@ -194,8 +195,8 @@ def gru() -> keras.Model:
     return keras.Sequential([keras.Input((120, 64)), L.GRU(256, return_sequences=True), L.GRU(128), L.Dense(10)])
 
 
-def wavenet() -> keras.Model:
-    wave = x = keras.Input((4096, 1))
+def wavenet(length: int = 4096) -> keras.Model:
+    wave = x = keras.Input((length, 1))
     x = L.Conv1D(64, 2, padding="causal")(x)
     for dilation in (1, 2, 4, 8, 16, 32, 64):
         y = L.Conv1D(64, 2, dilation_rate=dilation, padding="causal", activation="tanh")(x)
@@ -232,6 +233,69 @@ def tagger() -> keras.Model:
     return keras.Model(words, L.Dense(20)(x))
 
 
+def translator() -> keras.Model:
+    """An encoder and a decoder that looks at it."""
+    source, target = keras.Input((160,), dtype="int32"), keras.Input((160,), dtype="int32")
+    x = L.Embedding(16_000, 320)(source)
+    for _ in range(3):
+        y = L.LayerNormalization()(x)
+        x = x + L.MultiHeadAttention(5, 64)(y, y)
+        x = x + L.Dense(320)(L.Dense(1280, activation="relu")(L.LayerNormalization()(x)))
+    read, x = L.LayerNormalization()(x), L.Embedding(16_000, 320)(target)
+    for _ in range(3):
+        y = L.LayerNormalization()(x)
+        x = x + L.MultiHeadAttention(5, 64)(y, y, use_causal_mask=True)
+        x = x + L.MultiHeadAttention(5, 64)(L.LayerNormalization()(x), read)
+        x = x + L.Dropout(0.1)(L.Dense(320)(L.Dense(1280, activation="relu")(L.LayerNormalization()(x))))
+    both = keras.Model([source, target], L.Dense(16_000)(x))
+    words = keras.Input((160,), dtype="int32")
+    return keras.Model(words, both([words, words[:, ::-1]]))
+
+
+def long_attention() -> keras.Model:
+    steps = x = keras.Input((1024, 32))
+    x = L.Dense(128)(x)
+    for _ in range(2):
+        y = L.LayerNormalization()(x)
+        x = x + L.MultiHeadAttention(4, 32)(y, y)
+        x = x + L.Dense(128)(L.Dense(512, activation="silu")(L.LayerNormalization()(x)))
+    return keras.Model(steps, L.Dense(10)(L.GlobalMaxPooling1D()(x)))
+
+
+def tabular() -> keras.Model:
+    row = x = keras.Input((700,))
+    x = L.Dense(1500)(x)
+    for _ in range(10):
+        y = L.BatchNormalization()(x)
+        y = L.Dense(1500, activation="silu")(y) * L.Dense(1500, activation="sigmoid")(y)
+        x = x + L.Dropout(0.1)(y)
+    return keras.Model(row, L.Dense(30)(x))
+
+
+def patches() -> keras.Model:
+    """A vision transformer whose patches are cut without a convolution."""
+    image = keras.Input((64, 64, 3))
+    x = L.Permute((1, 3, 2, 4, 5))(L.Reshape((8, 8, 8, 8, 3))(image))
+    x = L.Dense(256)(L.Reshape((64, 192))(x))
+    for _ in range(5):
+        y = L.LayerNormalization()(x)
+        x = x + L.MultiHeadAttention(8, 32, dropout=0.1)(y, y)
+        x = x + L.Dense(256)(L.Dense(1024, activation="gelu")(L.LayerNormalization()(x)))
+    return keras.Model(image, L.Dense(100)(L.Flatten()(x)))
+
+
+def linear_attention() -> keras.Model:
+    words = keras.Input((256,), dtype="int32")
+    x = L.Embedding(12_000, 192)(words)
+    for _ in range(4):
+        y = L.LayerNormalization()(x)
+        queries, keys = L.Softmax()(L.Dense(192)(y)), L.Softmax(axis=1)(L.Dense(192)(y))
+        seen = L.Dot(axes=1)([keys, L.Dense(192)(y)])
+        x = x + L.Dropout(0.1)(L.Dot(axes=(2, 1))([queries, seen]))
+        x = x + L.Dense(192)(L.Dense(768, activation="gelu")(L.LayerNormalization()(x)))
+    return keras.Model(words, L.Dense(12_000)(x))
+
+
 ZOO: dict[str, Entry] = {
     "mlp": Entry(mlp, (1000,)),
     "seed3": Entry(seed3, (128, 128, 3)),
@@ -266,7 +330,23 @@ ZOO: dict[str, Entry] = {
     "inceptionv3": Entry(application("InceptionV3", 299), (299, 299, 3)),
     "convnexttiny": Entry(application("ConvNeXtTiny"), (224, 224, 3)),
     "resnet101v2": Entry(application("ResNet101V2"), (224, 224, 3)),
+    # without convolutions: for the largest batch, compiled
+    "translator": Entry(translator, (160,), (160,), "int32"),
+    "long_attention": Entry(long_attention, (1024, 32), optimizer=lambda: keras.optimizers.AdamW(1e-3)),
+    "tabular": Entry(tabular, (700,), optimizer=lambda: keras.optimizers.SGD(1e-2, momentum=0.9)),
+    "patches": Entry(patches, (64, 64, 3)),
+    "linear_attention": Entry(linear_attention, (256,), (256,), "int32"),
     "efficientnetv2b0": Entry(application("EfficientNetV2B0"), (224, 224, 3)),
+}
+
+# the same with smaller samples, so that more of them fit on a CPU
+ZOO |= {
+    "small_unet": Entry(partial(unet, 64), (64, 64, 3), (64, 64)),
+    "small_autoencoder": Entry(partial(autoencoder, 64), (64, 64, 3), (64, 64)),
+    "small_tutorial_cnn": Entry(partial(tutorial_cnn, 48), (48, 48, 3)),
+    "small_super_resolution": Entry(partial(super_resolution, 32), (32, 32, 3), (32, 32)),
+    "small_wavenet": Entry(partial(wavenet, 1024), (1024, 1)),
+    "small_bert": Entry(transformer(8_000, 64, 256, 4, 4, False), (64,), (64,), "int32"),
 }
 
 

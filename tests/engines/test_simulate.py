@@ -1,5 +1,7 @@
 """Made-up steps on the simulated executor and the simulated allocator: what is told of them, and by whom it is held."""
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -8,8 +10,9 @@ from made_up_graphs import Draft, MadeUpKernels, array, drafts
 from legroom.engines.op.bfc import Bfc
 from legroom.engines.op.bounds import bounds_of
 from legroom.engines.op.graph import LOOP_GATE, Graph
+from legroom.engines.op.ledger import Ledger, tell_further_steps
 from legroom.engines.op.ops import Array, Op
-from legroom.engines.op.simulate import Machine, Names, Outcome, simulate_graph
+from legroom.engines.op.simulate import FURTHER_STEPS, Machine, Names, Outcome, further_steps, simulate_graph
 from legroom.engines.op.trace import EagerTrace, Ran
 from legroom.engines.op.unknown import notes_of, unknown_bytes, unknown_kinds
 from legroom.memory.estimate import Bounds, Target, assemble
@@ -26,8 +29,8 @@ def step_of(*parameters, optimizer=None):
     return Step("tensorflow", "2.21.0", "3.15.1", "", "graph", "", 8, parameters, LAYERS, optimizer)
 
 
-def machine(limit=2**30, threads=1, **options):
-    return Machine(MadeUpKernels(), lambda: Bfc(limit, **options), threads)
+def machine(limit=2**30, threads=1, drifts=False, **options):
+    return Machine(MadeUpKernels(), lambda: Bfc(limit, **options), threads, drifts)
 
 
 def parameters_of(draft):
@@ -245,6 +248,46 @@ def test_a_failed_step_is_told_as_far_as_it_came(draft, limit):
     estimate = assemble(step, outcome.program, Target("", limit, "op", ""), Bounds(0, 0))
     assert sum(estimate.breakdown.values()) == estimate.peak_bytes <= limit
     assert outcome.failure is not None or len(outcome.program.schedule) == len(draft.nodes)
+
+
+@law
+@given(drafts())
+def test_further_steps_are_told_where_steps_differ(draft):
+    step, graph = parameters_of(draft)
+    settled, drifting = (simulate_graph(step, graph, machine(drifts=drifts)) for drifts in (False, True))
+    assert drifting.peaks[: len(settled.peaks)] == settled.peaks
+    assert len(drifting.peaks) == len(settled.peaks) + 2 * FURTHER_STEPS
+    assert (drifting.program, drifting.reserved_bytes) == (settled.program, settled.reserved_bytes)
+
+
+@law
+@given(drafts(), st.sampled_from([256, 512, KIB, 2 * KIB]))
+def test_a_run_that_failed_goes_no_further(draft, limit):
+    step, graph = parameters_of(draft)
+    settled, drifting = (simulate_graph(step, graph, machine(limit, drifts=drifts)) for drifts in (False, True))
+    assert settled.failure is None or drifting.failure == settled.failure
+    assert max(drifting.peaks) <= limit
+
+
+def test_a_step_that_finds_no_room_later_is_a_failure():
+    class Leaking(Ledger):
+        def step(self):
+            self.moment += 1
+            self.take("output", 0, 256, readers=1)
+
+    allocator = Bfc(KIB)
+    peaks, failure = tell_further_steps(Leaking(allocator), allocator, 8, lambda owner, number: f"{owner} {number}")
+    assert peaks == [256, 512, 768, 1024]
+    assert failure is not None
+    assert (failure.asked_by, failure.asked_bytes) == ("output 0", 256)
+
+
+def test_large_graphs_have_fewer_further_steps():
+    draft = Draft()
+    for _ in range(3):
+        draft.add("op", size=1)
+    assert further_steps(draft.graph()) == FURTHER_STEPS
+    assert further_steps(replace(draft.graph(), nodes=draft.graph().nodes * 10_000)) == 5
 
 
 # How sure it is

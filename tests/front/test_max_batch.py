@@ -77,8 +77,8 @@ def test_a_dip_in_the_curve_does_not_make_it_claim_what_was_not_compiled():
     assert len(card.asked) <= 1 + MAX_COMPILATIONS
 
 
-def test_ceiling_is_three_percent_or_one_example():
-    assert [ceiling(batch) for batch in (0, 1, 33, 34, 100, 1000)] == [1, 2, 34, 36, 104, 1031]
+def test_ceiling_is_one_percent_or_one_example():
+    assert [ceiling(batch) for batch in (0, 1, 99, 100, 1000)] == [1, 2, 100, 102, 1011]
 
 
 @given(

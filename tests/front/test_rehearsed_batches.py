@@ -1,5 +1,6 @@
 """The largest batch by running batches, on made-up steps whose peaks are known, and once for real."""
 
+import itertools
 import textwrap
 
 import pytest
@@ -44,13 +45,14 @@ steps_of_any_size = st.builds(Machine, st.integers(MIB, 500 * MIB), st.integers(
 
 @settings(max_examples=300)
 @given(steps_of_any_size, st.integers(0, 400))
-def test_it_is_within_one_percent_of_the_largest_and_never_more(machine: Machine, more: int) -> None:
+def test_it_is_within_two_percent_of_the_largest_and_never_more(machine: Machine, more: int) -> None:
     budget = machine.peak(1) + more * machine.slope
     found = find_largest(machine, budget, 100 * budget, 3)
     assert found.max_batch is not None
     assert found.max_batch <= machine.largest(budget)
-    assert 1.01 * found.max_batch + 1 >= machine.largest(budget)
+    assert 1.01 * (found.max_batch + 0.5) / 0.99 + 1 >= machine.largest(budget)
     assert len(found.step_peaks) == SURE_STEPS
+    assert "leave some room" in found.notes[-1]
 
 
 @given(st.integers(MIB, 500 * MIB), st.integers(100_000, 20 * MIB), st.integers(4, 400))
@@ -59,7 +61,7 @@ def test_with_twice_the_room_only_what_is_next_to_the_answer_runs_out(fixed: int
     budget = machine.peak(2) + more * slope
     find_largest(machine, budget, 100 * budget, 3)
     assert machine.ran_out <= 1
-    assert machine.runs <= 9
+    assert machine.runs <= 12
 
 
 @pytest.mark.parametrize("torn", [0.02, 0.4, -0.05, -0.2])
@@ -69,6 +71,19 @@ def test_under_the_budget_itself_less_or_more_may_fit_than_in_a_wide_pool(torn: 
     assert found.fits
     assert found.max_batch is not None
     assert 0.97 * machine.largest(400 * MIB) <= found.max_batch <= machine.largest(400 * MIB)
+
+
+def test_what_trains_in_one_process_but_not_in_the_next_is_made_smaller() -> None:
+    moods = itertools.cycle([0, 0, 8 * MIB])  # every third process starts in an order that takes more
+
+    class Moody(Machine):
+        def peak(self, batch: int) -> int:
+            return super().peak(batch) + next(moods)
+
+    machine = Moody(100 * MIB, MIB, 8)
+    found = find_largest(machine, 400 * MIB, 4000 * MIB, 3)
+    assert found.max_batch is not None
+    assert 100 + 8 + found.max_batch <= 400
 
 
 def test_where_not_one_sample_fits_it_is_zero() -> None:
@@ -85,7 +100,7 @@ def test_a_model_that_does_not_fit_and_a_batch_that_is_not_known() -> None:
         find_largest(lambda *_: Rehearsal(None, "graph", MIB, 5, 5, (5,), 5), MIB, MIB, 3)
 
 
-@pytest.mark.slow  # nine processes
+@pytest.mark.slow  # twelve processes
 @pytest.mark.tensorflow
 def test_a_real_one(tmp_path) -> None:
     (tmp_path / "train.py").write_text(

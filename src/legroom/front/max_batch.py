@@ -2,7 +2,7 @@
 
 The peak is close to a straight line in the batch, but not always rising: XLA rematerialises when a card gets tight. So a
 batch counts as fitting only when it was compiled and fitted, and the search ends when what lies between it and one that was
-compiled and did not fit is at most 3% larger. Where there is less time, a line through two that were compiled may say that.
+compiled and did not fit is at most 1% larger. Where there is less time, a line through two that were compiled may say that.
 """
 
 from collections.abc import Callable, Mapping
@@ -14,7 +14,7 @@ from legroom.errors import EngineError, LegroomError
 from legroom.records import Estimate
 
 MAX_COMPILATIONS = 6
-STEP = 1.03
+STEP = 1.01
 
 
 class Known(Protocol):

@@ -4,6 +4,7 @@ First in more room than there is to be, so that none runs out: peaks lie close t
 the next guess better, until what is 1% larger has been measured to need more than the budget. What is found is then run under the budget
 itself, for more steps, since threads run a step in another order now and then. A pool that is nearly full is cut in other ways than a
 wide one, so there it may need less, or more: it is made larger, or smaller, until it trains and what is 1% larger runs out of memory.
+Of that, 99% is the answer, once it has trained in more processes, too: each starts a step's first operations in an order of its own.
 """
 
 from collections.abc import Callable
@@ -15,9 +16,15 @@ from legroom.records.rehearsal import Rehearsal
 from legroom.units import format_bytes
 
 STEP = 1.01
-SURE_STEPS = 12
+SURE_STEPS = 24
+AGAIN = 3  # more processes that the answer must train in
+BELOW = 0.99  # of what trained, in whole samples
+NO_PROMISE = (
+    f"It trained in {AGAIN} processes. With several threads a step's peak moves from run to run, so leave some room, or take what "
+    "`legroom estimate --max-batch` says without --rehearse, which must hold in any order."
+)
 MORE_ROOM = 2
-TRIES = 10
+TRIES = 12
 STRIDE = 0.01  # the first step up or down under the budget itself; the next is twice as large
 
 RunBatch = Callable[[int | None, int, int], Rehearsal]  # with a batch, under a limit, for so many steps
@@ -55,10 +62,25 @@ def find_largest(run: RunBatch, budget_bytes: int, room_bytes: int, steps: int) 
         if batch is None:
             break
         known[batch] = measured(run(batch, wide, steps), budget_bytes)
-    return verified(run, budget_bytes, known)
+    found = largest_under(run, budget_bytes, known)
+    return confirmed(run, budget_bytes, round(BELOW * found.max_batch)) if found.max_batch else found
 
 
-def verified(run: RunBatch, budget_bytes: int, known: dict[int, Measured]) -> Rehearsal:
+def confirmed(run: RunBatch, budget_bytes: int, batch: int) -> Rehearsal:
+    """The rehearsal of that batch, or of the next smaller one, that trains in each of some processes."""
+    while True:
+        for _ in range(AGAIN):
+            found = run(batch, budget_bytes, SURE_STEPS)
+            if not found.fits:
+                break
+        else:
+            return replace(found, max_batch=batch, notes=(*found.notes, NO_PROMISE))
+        if batch <= 1:
+            return replace(found, max_batch=0)
+        batch = min(batch - 1, round(BELOW * batch))
+
+
+def largest_under(run: RunBatch, budget_bytes: int, known: dict[int, Measured]) -> Rehearsal:
     """The largest that trains under the budget itself, looked for around the largest of those that fitted."""
     batch: int | None = max((batch for batch, found in known.items() if found.fits), default=1)
     best: Rehearsal | None = None

@@ -143,6 +143,7 @@ class Simulated:
     def machine(self, most: int) -> Machine:
         card = self.card
         if card.is_cpu:
-            return Machine(CpuKernels(card.cores), lambda: Bfc(most, memory=OrderedMemory(descending=True)), card.cores)
+            kernels = CpuKernels(card.cores)
+            return Machine(kernels, lambda: Bfc(most, memory=OrderedMemory(descending=True)), card.cores, drifts=True)
         growth = card.growth
         return Machine(GpuKernels(card.gpu), lambda: Bfc(most, growth=growth, garbage_collection=True), HOST_THREADS)

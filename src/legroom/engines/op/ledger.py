@@ -102,12 +102,28 @@ def tell_second_step(
         ledger.start_recording()
         ledger.step()
     except OutOfMemory as error:
-        shortage = error.shortage
-        return Failure(
-            name(*ledger.asking),
-            shortage.requested_bytes,
-            shortage.free_bytes,
-            shortage.largest_free_bytes,
-            shortage.fragmented,
-        )
+        return failure_of(error, name(*ledger.asking))
     return None
+
+
+def tell_further_steps(
+    ledger: Ledger, allocator: Bfc, count: int, name: Callable[[Owner, int], str]
+) -> tuple[list[int], Failure | None]:
+    """The peaks of so many more steps; if there was no room for one, who asked for it. What was recorded before is gone."""
+    peaks: list[int] = []
+    try:
+        for _ in range(count):
+            allocator.reset_peak()
+            ledger.start_recording()
+            ledger.step()
+            peaks.append(allocator.peak_in_use_bytes)
+    except OutOfMemory as error:
+        return peaks, failure_of(error, name(*ledger.asking))
+    return peaks, None
+
+
+def failure_of(error: OutOfMemory, asking: str) -> Failure:
+    shortage = error.shortage
+    return Failure(
+        asking, shortage.requested_bytes, shortage.free_bytes, shortage.largest_free_bytes, shortage.fragmented
+    )
