@@ -55,6 +55,7 @@ def answer_from(kept: dict[str, Any]) -> Answer:
         tuple(outcome["peaks"]),
         outcome["reserved_bytes"],
         failure_from(outcome["failure"]),
+        tuple(outcome["later_peaks"]),
     )
     sizes = (kept["unknown_bytes"], kept["compiled_bytes"], kept["undecided_bytes"])
     return Answer(step_from_json(kept["step"]), found, failure_from(kept["shortage"]), *sizes, tuple(kept["notes"]))
@@ -116,7 +117,7 @@ class Simulated:
         self.say(f"simulating the step at batch {batch}")
         outcome = self.simulate(lowered, None)
         room = max(1, self.usable_bytes - beside_bytes)
-        is_tight = 2 * max(outcome.peaks) > room  # else no tear could matter
+        is_tight = 2 * max((*outcome.peaks, *outcome.later_peaks)) > room  # else no tear could matter
         shortage = self.simulate(lowered, room).failure if is_tight else None
         work = lowered.work
         undecided = work.undecided_bytes if isinstance(work, Graph) else 0
