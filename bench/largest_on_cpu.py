@@ -36,11 +36,11 @@ TIMES, STEPS, PROCESSES, SLICES, PATIENCE = 2.3, 24, 3, 4, 240.0
 WAYS = ("plain", "keras", "legroom")
 
 
-def made(case: str, way: str, batch: int) -> tuple[Any, Any, Any]:
+def made(case: str, way: str, batch: int, policy: str = "float32") -> tuple[Any, Any, Any]:
     import zoo
 
     name = case.split(":", maxsplit=1)[0]
-    model, x, y = zoo.setup(name, batch, "float32")
+    model, x, y = zoo.setup(name, batch, policy)
     optimizer = model.optimizer
     if way == "keras":
         optimizer = type(optimizer).from_config({**optimizer.get_config(), "gradient_accumulation_steps": SLICES})

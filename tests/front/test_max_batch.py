@@ -1,11 +1,13 @@
 """The search, on made-up cards: no compiler is asked here."""
 
+from dataclasses import replace
+
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from legroom.errors import EngineError
 from legroom.front.max_batch import MAX_COMPILATIONS, ceiling, find_max_batch
-from legroom.records import Estimate
+from legroom.records import Estimate, Failure
 
 
 def made_up(batch, peak, limit, fixed=0):
@@ -102,3 +104,20 @@ def test_a_batch_that_cannot_be_compiled_ends_the_search_and_not_the_answer():
     found = find_max_batch(at, made_up(8, 100, 1000))
     assert found.max_batch == 8
     assert "gave up" in found.notes[-1]
+
+
+@given(start=st.integers(1, 4096), slope=st.integers(1000, 10**7), whole=st.integers(2, 5000), tear=st.floats(0.6, 1.0))
+@settings(max_examples=300)
+def test_room_in_pieces_is_searched_by_halves(start, slope, whole, tear):
+    """The allocator finds no room from some batch on, though less is needed than there is."""
+    largest = max(1, int(whole * tear))
+    asked = {}
+
+    def at(batch):
+        assert batch not in asked, "asked twice"
+        failed = Failure("a layer", 2, 3, 1, is_fragmentation=True) if batch > largest else None
+        asked[batch] = replace(made_up(batch, slope * batch, slope * whole), out_of_memory=failed)
+        return asked[batch]
+
+    found = find_max_batch(at, at(start)).max_batch
+    assert found <= largest <= ceiling(found)

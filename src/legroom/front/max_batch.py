@@ -3,6 +3,9 @@
 The peak is close to a straight line in the batch, but not always rising: XLA rematerialises when a card gets tight. So a
 batch counts as fitting only when it was compiled and fitted, and the search ends when what lies between it and one that was
 compiled and did not fit is at most 1% larger. Where there is less time, a line through two that were compiled may say that.
+
+A simulated allocator may find no room though there is enough of it, in pieces. Of that the line knows nothing: the search then goes
+down in strides that grow, and halves.
 """
 
 from collections.abc import Callable, Mapping
@@ -14,6 +17,7 @@ from legroom.errors import EngineError, LegroomError
 from legroom.records import Estimate
 
 MAX_COMPILATIONS = 6
+MORE_WHERE_TORN = 6  # simulations are cheaper than compilations, and halving takes more of them than a line
 STEP = 1.01
 
 
@@ -44,7 +48,7 @@ def find_max_batch(at: Callable[[int], Estimate], first: Estimate, *, quick: boo
             "Pass the batch as an argument of the step.",
         )
     known: dict[int, Estimate] = {first.batch: first}
-    for _ in range(MAX_COMPILATIONS):
+    while len(known) <= MAX_COMPILATIONS + min(MORE_WHERE_TORN, 2 * torn(known)):
         batch = next_batch(known, quick=quick)
         if batch is None:
             break
@@ -72,6 +76,8 @@ def next_batch(known: Mapping[int, Known], *, quick: bool = False, step: float =
     if high is not None and high <= ceiling(low, step):
         return None
     guess = interpolate(known)
+    if torn(known) and high is not None and (guess is None or guess >= floor(high / step)):
+        return max(1, (low + high) // 2, floor(high / step ** (2 ** torn(known))))
     if quick and low and len(known) > 1 and guess is not None and guess < ceiling(low, step):
         return None
     if high is None:
@@ -81,6 +87,11 @@ def next_batch(known: Mapping[int, Known], *, quick: bool = False, step: float =
     if guess <= ceiling(low, step):
         return ceiling(low, step) if low else max(1, min(guess, high - 1))
     return min(guess, max(low + 1, floor(high / step)))
+
+
+def torn(known: Mapping[int, Known]) -> int:
+    """How many did not fit though they need no more than there is."""
+    return sum(not estimate.fits and estimate.need_bytes <= estimate.usable_bytes for estimate in known.values())
 
 
 def ceiling(batch: int, step: float = STEP) -> int:

@@ -1,0 +1,107 @@
+"""The largest batch that really trains op by op under a memory limit of TensorFlow's allocator, on a machine with a GPU.
+
+    python bench/device/largest_op.py WANTED.json --out FILE [--jobs 12]
+
+WANTED is a list of {"model", "policy", "limit" (MiB), "start", "said"}. For each the largest is looked for around "start", to 1%, in a process for every
+try; what was "said" is run in three processes more. With "ways": ["keras", "legroom"] the largest by Keras' own accumulation over four batches and
+by Legroom's four micro-batches as well. A line for every try, and one at the end for every case. Nothing here asks Legroom for a prediction.
+"""
+
+import argparse
+import concurrent.futures
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import threading
+from typing import Any
+
+HERE = pathlib.Path(__file__).resolve().parent
+sys.path[:0] = [str(HERE.parent), str(HERE.parent.parent / "src")]
+from largest_on_cpu import SLICES, largest, made
+
+STEPS, AGAIN, PATIENCE = 12, 3, 150.0
+
+
+def measure(name: str, policy: str, batch: int, limit: int, way: str) -> None:
+    import tensorflow as tf
+
+    card = tf.config.list_physical_devices("GPU")[0]
+    tf.config.set_logical_device_configuration(card, [tf.config.LogicalDeviceConfiguration(memory_limit=limit)])
+    try:
+        model, x, y = made(name, way, batch, policy)
+        with tf.device("CPU"):
+            data = tf.data.Dataset.from_tensors((x, y)).repeat()
+        model.fit(data, epochs=1, steps_per_epoch=STEPS, verbose=0)
+    except (tf.errors.ResourceExhaustedError, tf.errors.InternalError, tf.errors.UnknownError) as error:
+        text = str(error)
+        ran_out = isinstance(error, tf.errors.ResourceExhaustedError) or "memory" in text.lower()
+        print("ROW " + json.dumps({"fits": False, "why": "oom" if ran_out else text[-300:]}))
+        return
+    print("ROW " + json.dumps({"fits": True, "peak": tf.config.experimental.get_memory_info("GPU:0")["peak"]}))
+
+
+def run(case: dict[str, Any], batch: int, way: str) -> dict[str, Any]:
+    env = os.environ | {"KERAS_BACKEND": "tensorflow", "TF_CPP_MIN_LOG_LEVEL": "3"}
+    asked = [case["model"], case["policy"], str(batch), str(case["limit"]), way]
+    command = [sys.executable, __file__, "--measure", *asked]
+    try:
+        done = subprocess.run(command, env=env, capture_output=True, text=True, check=False, timeout=PATIENCE)
+    except subprocess.TimeoutExpired:
+        return {"fits": False, "why": "patience"}
+    rows = [line[4:] for line in done.stdout.splitlines() if line.startswith("ROW ")]
+    return dict(json.loads(rows[0])) if rows else {"fits": False, "why": f"{done.returncode}: {done.stderr[-400:]}"}
+
+
+class Book:
+    """The lines of all cases, in one file."""
+
+    def __init__(self, path: str) -> None:
+        self.file = pathlib.Path(path).open("a")  # noqa: SIM115
+        self.held = threading.Lock()
+
+    def write(self, **row: Any) -> None:
+        with self.held:
+            self.file.write(json.dumps(row) + "\n")
+            self.file.flush()
+
+
+def find(case: dict[str, Any], book: Book) -> None:
+    about = {name: case[name] for name in ("model", "policy", "limit")}
+
+    def fits(batch: int, way: str = "plain") -> bool:
+        found = run(case, batch, way)
+        book.write(**about, way=way, batch=batch, **found)
+        return bool(found["fits"])
+
+    said = case.get("said")
+    trained = None if said is None else [fits(said) for _ in range(AGAIN)]
+    row = {"said": said, "trained": trained, "true": largest(fits, case["start"], 1.01)}
+    if "keras" in case.get("ways", ()):
+        row["keras"] = SLICES * largest(lambda batch: fits(batch, "keras"), row["true"], 1.03)
+    if "legroom" in case.get("ways", ()):
+        row["legroom"] = largest(lambda batch: fits(batch, "legroom"), SLICES * (row["true"] - 1), 1.03)
+    book.write(**about, **row)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("wanted", nargs="?")
+    parser.add_argument("--out")
+    parser.add_argument("--jobs", type=int, default=12)
+    parser.add_argument("--measure", nargs=5)
+    options = parser.parse_args()
+    if options.measure:
+        name, policy, batch, limit, way = options.measure
+        measure(name, policy, int(batch), int(limit), way)
+        return
+    cases = json.loads(pathlib.Path(options.wanted).read_text())
+    book = Book(options.out)
+    with concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
+        for done in concurrent.futures.as_completed([pool.submit(find, case, book) for case in cases]):
+            done.result()
+
+
+if __name__ == "__main__":
+    main()
