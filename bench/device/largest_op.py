@@ -17,8 +17,8 @@ import sys
 import threading
 from typing import Any
 
-HERE = pathlib.Path(__file__).resolve().parent
-sys.path[:0] = [str(HERE.parent), str(HERE.parent.parent / "src")]
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "src"))
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 from largest_on_cpu import SLICES, largest, made
 
 STEPS, AGAIN, PATIENCE = 12, 3, 150.0
