@@ -250,7 +250,7 @@ def test_variables_are_made_in_the_order_given_and_drafts_let_go():
         draft.variable(size)
     executor = executed(draft, steps=0)
     executor.buffers.clear()
-    executor.place([(1, 2), (0, 0)])
+    executor.place([((1,), 2), ((0,), 0)])
     assert [(b.number, b.death is None) for b in executor.buffers] == [(1, False), (1, False), (1, True), (0, True)]
 
 

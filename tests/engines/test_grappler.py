@@ -148,6 +148,7 @@ def test_a_graph_that_swaps_to_the_host_can_be_laid_out():
     model.compile("sgd", "mse")
     model.optimizer.build(model.trainable_variables)
     step = concrete(lambda x, y: model.train_step((x, y)), (32, 48, 48, 3), (32, 1))
-    definition = optimise(step, Device((7, 5), memory_bytes=35 * 2**20))
+    slow = Device((7, 5), memory_bytes=35 * 2**20, bandwidth_bytes_per_second=10**11)
+    definition = optimise(step, slow)
     kinds = {node.op.kind for node in Unroller(definition).unroll([], []).nodes}
     assert {"Copy", "CopyHost"} <= kinds

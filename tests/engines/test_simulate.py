@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from made_up_graphs import Draft, MadeUpKernels, array, drafts
 
 from legroom.engines.op.bfc import Bfc
-from legroom.engines.op.bounds import bounds_of
+from legroom.engines.op.bounds import CPU_HIGH_SHARE, CPU_LATER_SHARE, Doubt, bounds_of
 from legroom.engines.op.graph import LOOP_GATE, Graph
 from legroom.engines.op.ledger import Ledger, tell_further_steps
 from legroom.engines.op.ops import Array, Op
@@ -167,7 +167,7 @@ def test_variables_are_made_weights_first_then_the_optimizers_then_metrics_each_
     roles = ("metric", "optimizer", "weight", "state", "optimizer", "weight")
     parameters = [Tensor("", (), "int8", role) for role in roles]
     graph = Graph((), (), tuple(Array((4,), "int8") for _ in roles), parameters=(0, 4, 5, 3, 1, 2))
-    order = [graph.parameters[number] for number, _ in Names(step_of(*parameters), graph).creation()]
+    order = [graph.parameters[number] for (number,), _ in Names(step_of(*parameters), graph).creation()]
     assert order == [2, 3, 5, 1, 4, 0]
 
 
@@ -177,7 +177,15 @@ def test_variables_are_made_weights_first_then_the_optimizers_then_metrics_each_
 def test_a_matrix_of_weights_is_drawn_at_random_and_passes_through_drafts(role, shape, drafts):
     parameter = Tensor("w", shape, "float32", role)
     graph = Graph((), (), (Array(shape, "float32"),), parameters=(0,))
-    assert Names(step_of(parameter), graph).creation() == [(0, drafts)]
+    assert Names(step_of(parameter), graph).creation() == [((0,), drafts)]
+
+
+def test_slots_that_are_made_when_the_step_is_traced_begin_as_one_tensor_of_zeros_for_each_shape():
+    parameters = [Tensor("", (), "", role) for role in ("weight", "optimizer", "optimizer", "optimizer")]
+    arrays = (Array((4,), "int8"), Array((4,), "int8"), Array((2,), "int8"), Array((4,), "int8"))
+    graph = Graph((), (), arrays, parameters=(0, 1, 2, 3))
+    step = replace(step_of(*parameters), makes_slots=True)
+    assert [group for group, _ in Names(step, graph).creation()] == [(0,), (1, 3), (2,)]
 
 
 # Several runs
@@ -291,17 +299,19 @@ def test_large_graphs_have_fewer_further_steps():
 
 # How sure it is
 
+ON_CPU = Doubt(CPU_HIGH_SHARE, CPU_LATER_SHARE)
 
-@given(st.lists(st.integers(0, 2**40), min_size=1, max_size=5), st.booleans(), st.integers(0, 2**40))
-def test_bounds_hold_all_peaks(peaks, on_cpu, unknown):
-    bounds = bounds_of(outcome_of(peaks), on_cpu=on_cpu, unknown_bytes=unknown)
+
+@given(st.lists(st.integers(0, 2**40), min_size=1, max_size=5), st.floats(0, 0.2), st.integers(0, 2**40))
+def test_bounds_hold_all_peaks(peaks, share, unknown):
+    bounds = bounds_of(outcome_of(peaks), Doubt(share, share, unknown))
     assert 0 <= bounds.low_bytes <= min(peaks) <= max(peaks) <= bounds.high_bytes
 
 
 @given(st.integers(0, 2**40), st.lists(st.integers(0, 2**40), min_size=1, max_size=5))
 def test_bounds_hold_the_peaks_of_further_steps_and_are_never_narrower_for_them(peak, later):
     first = outcome_of([peak])
-    settled, climbed = (bounds_of(found, on_cpu=True) for found in (first, replace(first, later_peaks=tuple(later))))
+    settled, climbed = (bounds_of(found, ON_CPU) for found in (first, replace(first, later_peaks=tuple(later))))
     assert climbed.low_bytes <= settled.low_bytes <= settled.high_bytes <= climbed.high_bytes
     assert climbed.low_bytes <= min(later) <= max(later) <= climbed.high_bytes
 
@@ -311,7 +321,7 @@ def outcome_of(peaks):
 
 
 def test_bounds_widen_with_what_is_not_known():
-    known, less = (bounds_of(outcome_of([10**9]), on_cpu=True, unknown_bytes=size) for size in (0, 10**8))
+    known, less = (bounds_of(outcome_of([10**9]), replace(ON_CPU, unknown_bytes=size)) for size in (0, 10**8))
     assert less.low_bytes < known.low_bytes
     assert less.high_bytes > known.high_bytes
 

@@ -31,6 +31,7 @@ from legroom.records import Execution, Framework, Step
 
 TESTED = "Keras 3.15.1"
 AUTOMATIC = 'jit_compile="auto" is True on a GPU'
+BUILT_HERE = "_legroom_built"
 
 
 @dataclass(frozen=True)
@@ -118,6 +119,7 @@ def capture_model(model: Any, data: Tree, source: str = "model", raw_jit: Any = 
         optimizer=type(model.optimizer).__name__,
         policy=str(getattr(getattr(model, "dtype_policy", None), "name", "float32")),
         compiled_for_gpu=reason == AUTOMATIC,
+        makes_slots=framework == "tensorflow" and will_make_slots(model.optimizer),
         notes=notes_of(model),
     )
     return KerasStep(model, data, step)
@@ -133,6 +135,8 @@ def build(model: Any, data: Tree) -> None:
             "Install a tested version, or report it.",
         )
     symbolic = map_specs(lambda spec: keras.KerasTensor(spec.shape, spec.dtype), data)
+    if not model.optimizer.built:
+        setattr(model.optimizer, BUILT_HERE, True)
     strategy = getattr(model, "_distribute_strategy", None)
     with strategy.scope() if strategy is not None else nullcontext():
         try:
@@ -146,6 +150,12 @@ def build(model: Any, data: Tree) -> None:
                 ) from error
         if not model.optimizer.built:
             model.optimizer.build(model.trainable_variables)
+
+
+def will_make_slots(optimizer: Any) -> bool:
+    """Whether TensorFlow will make the optimizer's variables when it first traces the step. Those that Legroom made to look at the step
+    do not count: in the run that is asked about they will not have been there."""
+    return not optimizer.built or hasattr(optimizer, BUILT_HERE)
 
 
 @contextmanager

@@ -77,7 +77,8 @@ def next_batch(known: Mapping[int, Known], *, quick: bool = False, step: float =
         return None
     guess = interpolate(known)
     if torn(known) and high is not None and (guess is None or guess >= floor(high / step)):
-        return max(1, (low + high) // 2, floor(high / step ** (2 ** torn(known))))
+        stride: float = step ** (2 ** torn(known))
+        return max(1, (low + high) // 2, floor(high / stride))
     if quick and low and len(known) > 1 and guess is not None and guess < ceiling(low, step):
         return None
     if high is None:

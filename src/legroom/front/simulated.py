@@ -7,7 +7,7 @@ from typing import Any
 from legroom.engines import cache
 from legroom.engines.codec import program_from_json, program_to_json
 from legroom.engines.op.bfc import Bfc, OrderedMemory
-from legroom.engines.op.bounds import bounds_of
+from legroom.engines.op.bounds import Doubt, bounds_of, doubt_of
 from legroom.engines.op.collection import collector_paused
 from legroom.engines.op.graph import Graph
 from legroom.engines.op.grappler import Device
@@ -15,7 +15,7 @@ from legroom.engines.op.kernels import CpuKernels, GpuKernels
 from legroom.engines.op.lower import OpStep
 from legroom.engines.op.replay_eager import simulate_eager
 from legroom.engines.op.simulate import Machine, Outcome, simulate_graph
-from legroom.engines.op.unknown import compiled_bytes, notes_of, unknown_bytes
+from legroom.engines.op.unknown import notes_of
 from legroom.errors import MissingError
 from legroom.front.source import Say, StepSource, be_silent, step_from_json, step_to_json
 from legroom.front.target import Card
@@ -34,9 +34,7 @@ class Answer:
     step: Step
     outcome: Outcome
     shortage: Failure | None
-    unknown_bytes: int
-    compiled_bytes: int
-    undecided_bytes: int
+    doubt: Doubt
     notes: tuple[str, ...]
 
     def as_dict(self) -> dict[str, Any]:
@@ -57,8 +55,8 @@ def answer_from(kept: dict[str, Any]) -> Answer:
         failure_from(outcome["failure"]),
         tuple(outcome["later_peaks"]),
     )
-    sizes = (kept["unknown_bytes"], kept["compiled_bytes"], kept["undecided_bytes"])
-    return Answer(step_from_json(kept["step"]), found, failure_from(kept["shortage"]), *sizes, tuple(kept["notes"]))
+    doubt = Doubt(**kept["doubt"])
+    return Answer(step_from_json(kept["step"]), found, failure_from(kept["shortage"]), doubt, tuple(kept["notes"]))
 
 
 def failure_from(kept: dict[str, Any] | None) -> Failure | None:
@@ -86,18 +84,13 @@ class Simulated:
         started = time.monotonic()
         known = self.source.fingerprint(batch)
         card = [asdict(self.device()), self.card.label, self.usable_bytes, self.card.growth, beside_bytes]
-        key = None if known is None else cache.key_of("op", known, self.source.step.execution, card)
+        step = self.source.step
+        key = None if known is None else cache.key_of("op", known, step.execution, step.makes_slots, card)
         kept = None if key is None else cache.read(key)
         answer = self.answer_at(batch, beside_bytes) if kept is None else answer_from(kept)
         if key is not None and kept is None:
             cache.write(key, answer.as_dict())
-        bounds = bounds_of(
-            answer.outcome,
-            on_cpu=self.card.is_cpu,
-            unknown_bytes=answer.unknown_bytes,
-            compiled_bytes=answer.compiled_bytes,
-            undecided_bytes=answer.undecided_bytes,
-        )
+        bounds = bounds_of(answer.outcome, answer.doubt)
         target = Target(self.card.label, self.usable_bytes, "op", VERSION)
         notes = self.card.notes + answer.notes
         return replace(
@@ -118,11 +111,17 @@ class Simulated:
         outcome = self.simulate(lowered, None)
         room = max(1, self.usable_bytes - beside_bytes)
         is_tight = 2 * max((*outcome.peaks, *outcome.later_peaks)) > room  # else no tear could matter
-        shortage = self.simulate(lowered, room).failure if is_tight else None
-        work = lowered.work
-        undecided = work.undecided_bytes if isinstance(work, Graph) else 0
-        sizes = (unknown_bytes(work), compiled_bytes(work), undecided)
-        return Answer(lowered.step, outcome, shortage, *sizes, notes_of(work))
+        doubt = doubt_of(lowered.work, self.device().capability, growth=self.card.growth)
+        shortage = self.shortage(lowered, room, doubt) if is_tight else None
+        return Answer(lowered.step, outcome, shortage, doubt, notes_of(lowered.work))
+
+    def shortage(self, lowered: OpStep, room: int, doubt: Doubt) -> Failure | None:
+        """What finds no room, or on a GPU, where steps run in one order, would find none if there were a little less."""
+        less = 0 if self.card.is_cpu else min(doubt.less_bytes(room), room - 1)
+        failure = self.simulate(lowered, room - less).failure
+        if failure is None or not less:
+            return failure
+        return self.simulate(lowered, room).failure or replace(failure, less_bytes=less)
 
     def lowered_at(self, batch: int | None) -> OpStep:
         self.say(f"tracing the step at batch {batch}")
@@ -131,7 +130,9 @@ class Simulated:
     def device(self) -> Device:
         if self.card.is_cpu:
             return Device(cores=self.card.cores)
-        return Device(self.card.gpu.compute_capability, self.card.cores, self.usable_bytes)
+        gpu = self.card.gpu
+        rates = (gpu.sm_count, round(1000 * gpu.clock_ghz), gpu.bandwidth_bytes_per_second)
+        return Device(gpu.compute_capability, self.card.cores, self.usable_bytes, *rates)
 
     def simulate(self, lowered: OpStep, limit_bytes: int | None) -> Outcome:
         """On a pool of that size, or on one that is large enough for anything."""
@@ -147,4 +148,5 @@ class Simulated:
             kernels = CpuKernels(card.cores)
             return Machine(kernels, lambda: Bfc(most, memory=OrderedMemory(descending=True)), card.cores, drifts=True)
         growth = card.growth
-        return Machine(GpuKernels(card.gpu), lambda: Bfc(most, growth=growth, garbage_collection=True), HOST_THREADS)
+        pool = lambda: Bfc(most, growth=growth, garbage_collection=True)  # noqa: E731
+        return Machine(GpuKernels(card.gpu), pool, HOST_THREADS, drifts=True, batch_arrives=True)

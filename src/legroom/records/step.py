@@ -36,7 +36,8 @@ class Tensor:
 class Step:
     """One training step, for one batch size, as it would run on the target.
 
-    `parameters` are the compiled program's own, in its order; `resident_bytes` is what stays on the device beside them.
+    `parameters` are the compiled program's own, in its order; `resident_bytes` is what stays on the device beside them. `makes_slots`: the
+    optimizer's variables are not there yet; TensorFlow makes them when it first traces the step.
     """
 
     framework: Framework
@@ -53,6 +54,7 @@ class Step:
     resident_bytes: int = 0
     resident_reason: str = ""
     compiled_for_gpu: bool = False  # only because there is one: on a CPU it would run op by op
+    makes_slots: bool = False
     notes: tuple[str, ...] = ()
 
     def sum_bytes(self, role: Role) -> int:

@@ -93,6 +93,8 @@ def verdict(estimate: Estimate) -> Text:
                 f"its {over_text(estimate)} is {format_bytes(-difference)} over."
                 if difference < 0
                 else "the free memory is torn."
+                if estimate.out_of_memory is None or not estimate.out_of_memory.less_bytes
+                else "it is too close to say."
             )
         )
     else:
@@ -108,7 +110,9 @@ def verdict(estimate: Estimate) -> Text:
 
 def shortage_text(failure: Failure) -> Text:
     """Where memory runs out, and whether it is torn or gone."""
-    text = Text("It runs out at ").append(failure.asked_by, style="bold")
+    less = format_bytes(failure.less_bytes)
+    begin = f"With {less} less, which is what the simulation may be off by, it" if failure.less_bytes else "It"
+    text = Text(f"{begin} runs out at ").append(failure.asked_by, style="bold")
     text.append(
         f", which asks for {format_bytes(failure.asked_bytes)} when {format_bytes(failure.free_bytes)} are free"
     )

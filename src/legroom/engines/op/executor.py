@@ -34,14 +34,18 @@ class _Thread:
 class Executor(Ledger):
     """Runs a graph's steps one after the other on one allocator; variables, constants and arguments live through all of them."""
 
-    def __init__(self, planned: Planned, allocator: Allocator, threads: int, seed: int = 0) -> None:
-        """`seed`: another one makes kernels take other times, and so lets them run in another order that might happen as well."""
+    def __init__(
+        self, planned: Planned, allocator: Allocator, threads: int, seed: int = 0, *, batch_arrives: bool = False
+    ) -> None:
+        """`seed`: another one makes kernels take other times, and so lets them run in another order that might happen as well.
+        `batch_arrives`: every step gets its arguments anew, and lets them go when they have been read."""
         super().__init__(allocator)
         self.graph = planned.graph
         self.kernels = planned.kernels
         self.plans, self.copied_on_read = planned.plans, planned.copied_on_read
         self.consumers, self.waits, self.reads = planned.consumers, planned.waits, planned.reads
         self.threads = threads
+        self.batch_arrives = batch_arrives
         self.random = Random(seed) if seed else None
         self.variables: list[Held | None] = []
         self.fixed: dict[int, Held | None] = {}
@@ -49,27 +53,29 @@ class Executor(Ledger):
         self.temporaries: dict[int, list[Held]] = {}
         self.is_short = False  # some thread waits for room
 
-    def place(self, made: Sequence[tuple[int, int]] | None = None) -> None:
-        """Takes memory for what exists before the first step: variables in the order in which they were made (a variable and
-        how many drafts of it were held meanwhile), then the step's arguments and constants."""
+    def place(self, made: Sequence[tuple[tuple[int, ...], int]] | None = None) -> None:
+        """Takes memory for what exists before the first step: variables in the order in which they were made (those that begin as one
+        tensor, and how many drafts of it were held meanwhile), then the step's arguments and constants."""
         self.variables = [None] * len(self.graph.variables)
-        for variable, drafts in made if made is not None else [(i, 0) for i in range(len(self.variables))]:
-            self.variables[variable] = self.make(variable, self.graph.variables[variable].size_bytes, drafts)
+        for group, drafts in made if made is not None else [((i,), 0) for i in range(len(self.variables))]:
+            size = self.graph.variables[group[0]].size_bytes
+            buffer = self.make(group[0], size, drafts, shared_by=len(group))
+            for variable in group:
+                self.variables[variable] = buffer
         groups: tuple[tuple[Owner, tuple[int, ...]], ...]
-        groups = (("argument", self.graph.arguments), ("constant", self.graph.constants))
+        arguments = () if self.batch_arrives else self.graph.arguments
+        groups = (("argument", arguments), ("constant", self.graph.constants))
         for owner, tensors in groups:
             for number, tensor in enumerate(tensors):
-                size = self.kernels.output_bytes(Op("", "_Arg", (), (self.graph.tensors[tensor],)), 0)
-                self.fixed[tensor] = self.take(owner, number, size, readers=1, kept=True)
+                self.fixed[tensor] = self.take(owner, number, self.size_of(tensor), readers=1, kept=True)
+
+    def size_of(self, tensor: int) -> int:
+        return self.kernels.output_bytes(Op("", "_Arg", (), (self.graph.tensors[tensor],)), 0)
 
     def step(self) -> None:
         """Runs every node once."""
         self.bound, self.is_short = {}, False
-        for tensor in (*self.graph.arguments, *self.graph.constants):
-            buffer = self.fixed[tensor]
-            if buffer is not None:
-                buffer.readers += self.reads[tensor]
-            self.bound[tensor] = buffer
+        self.bind_fixed()
         self.pending = list(self.waits)
         pool = [_Thread() for _ in range(self.threads)]
         roots = [n for n, waits in enumerate(self.pending) if waits == 0]
@@ -99,6 +105,18 @@ class Executor(Ledger):
                 self.require_progress(pool, clock)
         for tensor in self.graph.returned:
             self.drop(self.bound.get(tensor))
+
+    def bind_fixed(self) -> None:
+        """What the step finds there: its arguments, which may be new ones every time, and constants."""
+        if self.batch_arrives:
+            for number, tensor in enumerate(self.graph.arguments):
+                read = self.reads[tensor] > 0
+                self.fixed[tensor] = self.take("argument", number, self.size_of(tensor)) if read else None
+        for tensor in (*self.graph.arguments, *self.graph.constants):
+            buffer = self.fixed[tensor]
+            if buffer is not None:
+                buffer.readers += self.reads[tensor]
+            self.bound[tensor] = buffer
 
     def require_progress(self, pool: list[_Thread], clock: Clock) -> None:
         """Out of memory is when one waits for room and nobody runs who could make some."""

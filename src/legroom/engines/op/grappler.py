@@ -17,17 +17,24 @@ CPU_MEMORY_BYTES = 2**28  # what TensorFlow says of every CPU: above 80% of it, 
 FULL = 0.8  # of a device's memory: from there on the optimiser rewrites sums
 PARAMETER = "_legroom_parameter"  # on a node that stands for one: its place
 # Where a card is too small, Grappler may move tensors to the host and back.
-SWAPS = {"_CopyFromGpuToHost": "CopyHost", "_CopyFromHostToGpu": "Copy"}
+SWAPPED_OUT = "CopyHost"
+SWAPS = {"_CopyFromGpuToHost": SWAPPED_OUT, "_CopyFromHostToGpu": "Copy"}
 CARD = "/job:localhost/replica:0/task:0/device:GPU:0"
 
 
 @dataclass(frozen=True, slots=True)
 class Device:
-    """Where the step will run: a GPU of that compute capability, or the CPU."""
+    """Where the step will run: a GPU of that compute capability, or the CPU.
+
+    How fast a card is decides what the optimiser moves to the host when memory is short: only what lies unused for a millisecond.
+    """
 
     capability: tuple[int, int] | None = None
     cores: int = 2
     memory_bytes: int = 2**34
+    multiprocessors: int = 100
+    clock_mhz: int = 1500
+    bandwidth_bytes_per_second: int = 10**12
 
     @property
     def is_gpu(self) -> bool:
@@ -177,8 +184,9 @@ def cluster(device: Device) -> Any:
     if device.capability is not None:
         card = properties.DeviceProperties(
             type="GPU",
-            num_cores=100,
-            frequency=1500,
+            num_cores=device.multiprocessors,
+            frequency=device.clock_mhz,
+            bandwidth=device.bandwidth_bytes_per_second // 1000,
             memory_size=device.memory_bytes,
             environment={"architecture": f"{device.capability[0]}.{device.capability[1]}", "cudnn": "90300"},
         )

@@ -63,10 +63,10 @@ class Ledger:
             held.death = self.moment
             self.allocator.free(held.address)
 
-    def make(self, variable: int, size_bytes: int, drafts: int) -> Held | None:
-        """A variable as it is made: that many drafts of its first value are held meanwhile."""
+    def make(self, variable: int, size_bytes: int, drafts: int, *, shared_by: int = 1) -> Held | None:
+        """A variable as it is made: that many drafts of its first value are held meanwhile, and so many variables begin as this one."""
         held = [self.take("variable", variable, size_bytes, readers=1) for _ in range(drafts)]
-        made = self.take("variable", variable, size_bytes, readers=1, kept=True)
+        made = self.take("variable", variable, size_bytes, readers=shared_by, kept=True)
         for draft in held:
             self.drop(draft)
         return made

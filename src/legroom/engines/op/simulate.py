@@ -33,12 +33,13 @@ ROLES: dict[str, Category] = {"weight": "weights", "state": "weights", "optimize
 @dataclass(frozen=True, slots=True)
 class Machine:
     """What the step runs on: kernels, an allocator (a new one for each run), and the threads that run ops. `drifts`: they run them in
-    another order at every step."""
+    another order at every step. `batch_arrives`: the data come from another memory, a batch at every step."""
 
     kernels: Kernels
     allocator: Callable[[], Bfc]
     threads: int
     drifts: bool = False
+    batch_arrives: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +104,7 @@ class Run:
 
 def run(planned: Planned, names: "Names", machine: Machine, seed: int) -> Run:
     allocator = machine.allocator()
-    executor = Executor(planned, allocator, machine.threads, seed)
+    executor = Executor(planned, allocator, machine.threads, seed, batch_arrives=machine.batch_arrives)
     failure = tell_second_step(executor, allocator, lambda: executor.place(names.creation()), names.asking)
     return Run(allocator.peak_in_use_bytes, executor, allocator, failure)
 
@@ -128,19 +129,29 @@ class Names:
         self.graph = graph
         self.layers = LayerNames(step.layers, (node.op.name for node in graph.nodes))
         self.optimizer = (step.optimizer or "").lower()
+        self.makes_slots = step.makes_slots
         count = len(graph.variables)
         places = graph.parameters or (-1,) * (count + len(graph.arguments))
         self.places = places
         self.variables = [step.parameters[i] if i >= 0 else None for i in places[:count]]
         self.arguments = [step.parameters[i] if i >= 0 else None for i in places[count:]]
 
-    def creation(self) -> list[tuple[int, int]]:
-        """The variables in the order in which they were made; a random weight is made in three passes, each a new tensor."""
+    def creation(self) -> list[tuple[tuple[int, ...], int]]:
+        """The variables in the order in which they were made; a random weight is made in three passes, each a new tensor.
+
+        Slots that are made when the step is traced are filled by one graph, in which all zeros of one shape are one tensor: each
+        gets memory of its own when it is first written to, among what the first step holds then.
+        """
         ranks = {"weight": 0, "state": 0, "other": 0, "optimizer": 1, "metric": 2}
         roles = ["other" if tensor is None else tensor.role for tensor in self.variables]
         order = sorted(range(len(roles)), key=lambda i: (ranks.get(roles[i], 0), self.places[i]))
         is_random = [roles[i] == "weight" and len(self.graph.variables[i].shape) > 1 for i in range(len(roles))]
-        return [(i, RANDOM_DRAFTS if is_random[i] else 0) for i in order]
+        groups: dict[object, list[int]] = {}
+        for i in order:
+            array = self.graph.variables[i]
+            begins_as = (array.shape, array.dtype) if self.makes_slots and roles[i] == "optimizer" else i
+            groups.setdefault(begins_as, []).append(i)
+        return [(tuple(group), RANDOM_DRAFTS if is_random[group[0]] else 0) for group in groups.values()]
 
     def asking(self, owner: str, number: int) -> str:
         """What was being made when memory ran out."""
