@@ -136,7 +136,7 @@ def test_keras_sees_its_own_devices_again_afterwards():
     assert rnn._is_gpu_available is before
 
 
-def test_a_graph_that_swaps_to_the_host_can_be_laid_out():
+def test_nothing_is_moved_to_the_host_where_a_card_is_too_small():
     import keras
 
     from legroom.engines.op.unroll import Unroller
@@ -151,4 +151,4 @@ def test_a_graph_that_swaps_to_the_host_can_be_laid_out():
     slow = Device((7, 5), memory_bytes=35 * 2**20, bandwidth_bytes_per_second=10**11)
     definition = optimise(step, slow)
     kinds = {node.op.kind for node in Unroller(definition).unroll([], []).nodes}
-    assert {"Copy", "CopyHost"} <= kinds
+    assert not any("Copy" in kind for kind in kinds)

@@ -3,7 +3,6 @@
 from dataclasses import dataclass
 
 from legroom.engines.op.graph import COMPILED_CALL, LOOP_END, LOOP_GATE, Graph
-from legroom.engines.op.grappler import SWAPPED_OUT
 from legroom.engines.op.simulate import Outcome
 from legroom.engines.op.trace import EagerTrace
 from legroom.engines.op.unknown import compiled_bytes, unknown_bytes
@@ -12,9 +11,6 @@ from legroom.memory.estimate import Bounds
 SHARE = 0.12  # what steps with loops or sizes that only running tells were seen to be off by, and cards that nobody has measured
 STEADY_SHARE = 0.025  # of a graph that runs in one order but for details, on a card like the one that was measured
 MEASURED = ((9, 0),)  # compute capabilities on which steps were run against a limit
-SWAPPED_SHARE = (
-    0.15  # of what the optimiser moves to the host: which tensors it takes is another choice in every process
-)
 CPU_HIGH_SHARE = 0.16  # on a CPU the data's batches lie in the same allocator
 CPU_LATER_SHARE = 0.13  # past the largest of many steps: of 60 steps with and without actions one was 10.1% above it, the others 7% at most
 UNKNOWN_SHARE = 0.5  # of what ops make that the simulation does not know
@@ -45,21 +41,13 @@ def doubt_of(work: Graph | EagerTrace, capability: tuple[int, int] | None, *, gr
     inside = GPU_COMPILED_TIMES * compiled_bytes(work)
     steady = not growth and capability in MEASURED and is_steady(work) and not unknown
     share = STEADY_SHARE if steady else SHARE
-    return Doubt(share, share, unknown, inside + undecided + int(SWAPPED_SHARE * swapped_bytes(work)))
+    return Doubt(share, share, unknown, inside + undecided)
 
 
 def is_steady(work: Graph | EagerTrace) -> bool:
     """Whether it runs in one order but for details, with sizes that are all known: no loops, no recurrent kernels, no functions of XLA."""
     kinds = {node.op.kind for node in work.nodes} if isinstance(work, Graph) else {LOOP_GATE}
     return not any(kind in (LOOP_GATE, LOOP_END, COMPILED_CALL) or kind.startswith("CudnnRNN") for kind in kinds)
-
-
-def swapped_bytes(work: Graph | EagerTrace) -> int:
-    """What the optimiser has moved to the host and back, where the card is too small."""
-    if not isinstance(work, Graph):
-        return 0
-    moved = (node.op for node in work.nodes if node.op.kind == SWAPPED_OUT)
-    return sum(array.size_bytes for op in moved for array in op.inputs)
 
 
 def bounds_of(outcome: Outcome, doubt: Doubt) -> Bounds:

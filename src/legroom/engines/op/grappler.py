@@ -16,9 +16,6 @@ HOST = "/job:localhost/replica:0/task:0/device:CPU:0"
 CPU_MEMORY_BYTES = 2**28  # what TensorFlow says of every CPU: above 80% of it, sums of three and more are rewritten
 FULL = 0.8  # of a device's memory: from there on the optimiser rewrites sums
 PARAMETER = "_legroom_parameter"  # on a node that stands for one: its place
-# Where a card is too small, Grappler may move tensors to the host and back.
-SWAPPED_OUT = "CopyHost"
-SWAPS = {"_CopyFromGpuToHost": SWAPPED_OUT, "_CopyFromHostToGpu": "Copy"}
 CARD = "/job:localhost/replica:0/task:0/device:GPU:0"
 
 
@@ -26,7 +23,7 @@ CARD = "/job:localhost/replica:0/task:0/device:GPU:0"
 class Device:
     """Where the step will run: a GPU of that compute capability, or the CPU.
 
-    How fast a card is decides what the optimiser moves to the host when memory is short: only what lies unused for a millisecond.
+    How fast a card is decides in which order the optimiser thinks that ops run, and so which sums it rewrites when memory is short.
     """
 
     capability: tuple[int, int] | None = None
@@ -77,6 +74,10 @@ def optimise(concrete: Any, device: Device, *, keep_loops: bool = True) -> Any:
         config.graph_options.rewrite_options.dependency_optimization = rewriter_config_pb2.RewriterConfig.OFF
     if device.is_gpu and not meta.graph_def.library.function and surely_fits(concrete.graph, device.memory_bytes):
         config.graph_options.rewrite_options.memory_optimization = rewriter_config_pb2.RewriterConfig.NO_MEM_OPT
+    elif device.is_gpu:
+        # Not what it moves to the host: that is another choice in every process, so nothing may depend on it.
+        heuristics = rewriter_config_pb2.RewriterConfig.SCHEDULING_HEURISTICS
+        config.graph_options.rewrite_options.memory_optimization = heuristics
     optimised = tf_optimizer.OptimizeGraph(config, meta, cluster=cluster(device), strip_default_attributes=False)
     return importable(optimised)
 
@@ -137,13 +138,12 @@ def arrange(definition: Any, concrete: Any) -> None:
 
 
 def importable(definition: Any) -> Any:
-    """What `arrange` made of the parameters, undone; and ops that are only in a TensorFlow built for GPUs, as others like them.
+    """What `arrange` made of the parameters, undone.
 
     Without the device, which all of them share: to import each node under its own takes half of the import's time.
     """
     for node in definition.node:
         node.ClearField("device")
-        node.op = SWAPS.get(node.op, node.op)
         if PARAMETER in node.attr:
             node.op = "Placeholder"
             del node.attr[PARAMETER]

@@ -91,7 +91,7 @@ makes a copy as large as the variable. An embedding's table is in it from its fi
 
 HOST = _kinds(
     """
-    BroadcastArgs BroadcastGradientArgs ConcatOffset CopyHost InvertPermutation LoopCond Rank Shape ShapeN Size StatelessRandomGetAlg
+    BroadcastArgs BroadcastGradientArgs ConcatOffset InvertPermutation LoopCond Rank Shape ShapeN Size StatelessRandomGetAlg
     StatelessRandomGetKeyCounter TensorListElementShape TensorListLength VariableShape
     """
 )
