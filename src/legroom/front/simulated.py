@@ -149,4 +149,4 @@ class Simulated:
             return Machine(kernels, lambda: Bfc(most, memory=OrderedMemory(descending=True)), card.cores, drifts=True)
         growth = card.growth
         pool = lambda: Bfc(most, growth=growth, garbage_collection=True)  # noqa: E731
-        return Machine(GpuKernels(card.gpu), pool, HOST_THREADS, drifts=True, batch_arrives=True)
+        return Machine(GpuKernels(card.gpu), pool, HOST_THREADS, batch_arrives=True)
