@@ -111,7 +111,7 @@ class Simulated:
         outcome = self.simulate(lowered, None)
         room = max(1, self.usable_bytes - beside_bytes)
         is_tight = 2 * max((*outcome.peaks, *outcome.later_peaks)) > room  # else no tear could matter
-        doubt = doubt_of(lowered.work, self.device().capability, growth=self.card.growth)
+        doubt = doubt_of(lowered.work, on_cpu=self.card.is_cpu)
         shortage = self.shortage(lowered, room, doubt) if is_tight else None
         return Answer(lowered.step, outcome, shortage, doubt, notes_of(lowered.work))
 
