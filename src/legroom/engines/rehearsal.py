@@ -14,9 +14,9 @@ from legroom.capture.batch import ArraySpec, iter_specs, map_specs, require_stat
 from legroom.capture.frames import ANSI, first_line
 from legroom.capture.keras_fit import KerasStep
 from legroom.capture.limited import limit_here
-from legroom.capture.tf_step import FunctionStep
+from legroom.capture.tf_step import FunctionStep, tensor_specs
 from legroom.engines.out_of_memory import oom_of, place_of
-from legroom.engines.tracing import compile_lazily, traceable
+from legroom.engines.tracing import Traceable, compile_lazily, traceable
 from legroom.errors import EngineError, InputError, LegroomError, MissingError
 from legroom.records import Execution, Step
 from legroom.records.rehearsal import Rehearsal
@@ -80,7 +80,7 @@ def measure(captured: KerasStep | FunctionStep, steps: int, peaks: list[int]) ->
 def prepare(captured: KerasStep | FunctionStep) -> Callable[[], Any]:
     """The step with its variables and its batch made, as a function without arguments."""
     if execution_here(captured.step) == "graph":
-        step = traceable(captured)
+        step = untouched(captured) if captured.step.makes_slots else traceable(captured)
         function = compile_lazily(step, jit_compile=False)
         tensors = [made_up(ArraySpec(tuple(spec.shape), spec.dtype.name)) for spec in step.specs]
         return lambda: function(*tensors)
@@ -92,6 +92,18 @@ def prepare(captured: KerasStep | FunctionStep) -> Callable[[], Any]:
     args, kwargs = map_specs(made_up, (captured.args, captured.kwargs))
     called = captured.function
     return lambda: called(*args, **kwargs)
+
+
+def untouched(captured: KerasStep | FunctionStep) -> Traceable:
+    """A Keras model's step whose optimizer has no slots yet: TensorFlow makes them when it traces the step, as in training. Made before,
+    they would lie elsewhere, and the same step would take less."""
+    import tensorflow as tf
+
+    assert isinstance(captured, KerasStep)
+    require_static(captured.data)
+    structure: Any = ((tensor_specs(captured.data),), {})
+    leaves = tf.nest.flatten(structure)
+    return Traceable(captured.model.train_step, leaves, structure, captured.step, lambda handle: None)
 
 
 def made_up(spec: ArraySpec) -> Any:
