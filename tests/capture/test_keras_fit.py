@@ -143,3 +143,15 @@ def test_arrays_without_a_row_are_refused() -> None:
     model.compile("sgd", "mse")
     with pytest.raises(InputError, match="empty"):
         capture_fit(model, {"x": np.zeros((0, 4), "float32"), "y": np.zeros((0, 1), "float32")}, "fit")
+
+
+def test_slots_are_made_by_the_step_unless_somebody_else_made_them_before():
+    model, data = compiled(), (ArraySpec((4, 6), F32), ArraySpec((4,), "int32"))
+    captured = capture_model(model, data)
+    assert captured.step.makes_slots
+    captured.built()
+    assert model.optimizer.built
+    assert capture_model(model, data).step.makes_slots, "Legroom's own look at the step does not count"
+    other = compiled()
+    other.optimizer.build(other.trainable_variables)
+    assert not capture_model(other, data).step.makes_slots

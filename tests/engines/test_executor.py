@@ -3,7 +3,9 @@
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from made_up_graphs import Draft, drafts, executed, names, peak
+from made_up_graphs import Counting, Draft, MadeUpKernels, Watched, drafts, executed, names, peak
+
+from legroom.engines.op.planned import Planned
 
 law = settings(max_examples=60, deadline=None)
 
@@ -252,6 +254,36 @@ def test_variables_are_made_in_the_order_given_and_drafts_let_go():
     executor.buffers.clear()
     executor.place([((1,), 2), ((0,), 0)])
     assert [(b.number, b.death is None) for b in executor.buffers] == [(1, False), (1, False), (1, True), (0, True)]
+
+
+def test_variables_that_begin_as_one_tensor_part_when_they_are_written_to():
+    draft = Draft()
+    handles = [draft.variable(10) for _ in range(3)]
+    value = draft.add("value", size=10)
+    for handle, variable in handles:
+        draft.run("add", (handle, value), variables=(variable,), kind="AssignAddVariableOp")
+    executor = executed(draft, steps=0)
+    executor.variables = []
+    executor.allocator.__init__()
+    executor.place([((0, 1, 2), 0)])
+    assert executor.allocator.in_use_bytes == 10
+    executor.step()
+    assert executor.allocator.in_use_bytes == 30
+    assert len({id(buffer) for buffer in executor.variables}) == 3
+
+
+def test_a_batch_that_arrives_is_let_go_when_it_has_been_read():
+    draft = Draft()
+    draft.add("last", draft.add("reads", draft.argument(50), size=7), size=9)
+    executor = Watched(Planned(draft.graph(), MadeUpKernels()), Counting(), 1, batch_arrives=True)
+    executor.place()
+    assert executor.allocator.in_use_bytes == 0
+    for _ in range(2):
+        executor.start_recording()
+        executor.step()
+        (batch,) = of(executor, "argument")
+        assert batch.death is not None
+        assert executor.allocator.in_use_bytes == 0
 
 
 # In any graph
