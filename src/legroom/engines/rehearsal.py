@@ -16,7 +16,7 @@ from legroom.capture.keras_fit import KerasStep
 from legroom.capture.limited import limit_here
 from legroom.capture.tf_step import FunctionStep, tensor_specs
 from legroom.engines.out_of_memory import oom_of, place_of
-from legroom.engines.tracing import Traceable, compile_lazily, traceable
+from legroom.engines.tracing import Traceable, compile_lazily, trace, traceable
 from legroom.errors import EngineError, InputError, LegroomError, MissingError
 from legroom.records import Execution, Step
 from legroom.records.rehearsal import Rehearsal
@@ -83,6 +83,8 @@ def prepare(captured: KerasStep | FunctionStep) -> Callable[[], Any]:
         step = untouched(captured) if captured.step.makes_slots else traceable(captured)
         function = compile_lazily(step, jit_compile=False)
         tensors = [made_up(ArraySpec(tuple(spec.shape), spec.dtype.name)) for spec in step.specs]
+        if captured.step.makes_slots:
+            trace(step, function)  # so that a batch of the wrong shape is told as such
         return lambda: function(*tensors)
     if isinstance(captured, KerasStep):
         model = captured.built().model

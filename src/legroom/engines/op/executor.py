@@ -32,7 +32,7 @@ class _Thread:
 
 
 class Executor(Ledger):
-    """Runs a graph's steps one after the other on one allocator; variables, constants and arguments live through all of them."""
+    """Runs a graph's steps one after the other on one allocator; variables and constants live through all of them, and arguments unless batches arrive."""
 
     def __init__(
         self, planned: Planned, allocator: Allocator, threads: int, seed: int = 0, *, batch_arrives: bool = False
