@@ -10,7 +10,7 @@ import sys
 import time
 from collections.abc import Iterator
 
-from legroom.engines.op.bfc import Bfc
+from legroom.engines.bfc import Bfc
 from legroom.engines.op.replay import Event, replay
 
 LAYERS = 1000

@@ -1,14 +1,15 @@
-"""The largest batch that Legroom predicts against the largest that really trains, compiled, under a limit on an H200.
+"""The largest batch that Legroom predicts against the largest that really trains under a limit on an H200, op by op or compiled.
 
-    python bench/largest_batch.py --ask > bench/data/largest_batches.json     (predicts; no GPU)
-    python bench/device/largest_batch.py …                                    (on a machine with a GPU)
-    python bench/largest_batch.py --write                                     (the table, into docs/plan.md)
+    python bench/largest_batch.py xla --ask [MODEL …]     (predicts, a minute a model; no GPU; into bench/data/largest_said_xla.json)
+    python bench/device/largest.py …                      (on a machine with a GPU; its lines are bench/data/h200_largest_xla.jsonl)
+    python bench/largest_batch.py xla [--write]           (the table; with --write into docs/plan.md)
 
-For each model the predicted batch must fit, and one 3% larger (or by one) must not; beside them the power of two that halving
-would end at. Nothing that runs out of memory is tried by Legroom itself.
+The same with `op`. *true* trains 12 steps in a process of its own, and what is 1% larger (or by one) runs out of memory there. Halving ends at a power of
+two; Keras' own accumulation over four batches is run for real on the same card, to 3%: the examples of one update.
 """
 
 import argparse
+import concurrent.futures
 import json
 import math
 import os
@@ -20,90 +21,116 @@ from typing import Any
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 from pages import put
 
-HERE = pathlib.Path(__file__).resolve().parent
-PREDICTED = HERE / "data" / "largest_batches.json"
-MEASURED = HERE / "data" / "h200_largest_batches.jsonl"
-CASES = (
-    # model, batch to begin with, limit in MiB
-    *(("gpt", 8, 24576), ("bert", 64, 24576), ("translator", 32, 24576), ("long_attention", 16, 24576), ("tabular", 4096, 24576)),
-    *(("patches", 128, 24576), ("linear_attention", 32, 24576), ("wide_dense", 512, 24576), ("recommender", 1024, 24576)),
-    ("mlp", 4096, 24576),
-    *(("resnet50", 32, 8192), ("unet", 16, 8192), ("vit", 32, 8192), ("gpt", 8, 8192), ("bert", 64, 8192)),
-    *(("mobilenetv2", 64, 8192), ("vgg16", 32, 8192), ("autoencoder", 64, 8192), ("tutorial_cnn", 64, 8192)),
-    ("super_resolution", 32, 8192),
-)  # fmt: skip
+DATA = pathlib.Path(__file__).resolve().parent / "data"
+PAGES = {"op": "largest op by op", "xla": "largest batches"}
+Case = tuple[str, str, int]
+COMPILED: dict[Case, int] = {  # and a batch to begin with
+    **{(name, "float32", 8192): start for name, start in (
+        *(("gpt", 26), ("bert", 175), ("translator", 160), ("long_attention", 130), ("tabular", 29_000), ("patches", 950)),
+        *(("linear_attention", 200), ("wide_dense", 18_000), ("recommender", 420_000), ("mlp", 680_000)),
+        *(("resnet50", 95), ("vit", 136), ("mobilenetv2", 140), ("super_resolution", 124), ("mixer", 680), ("xception", 32)),
+        *(("densenet121", 80), ("efficientnetb0", 120), ("wavenet", 300), ("stride_net", 700), ("inceptionv3", 70)),
+        *(("resnet101v2", 64), ("convnexttiny", 50), ("efficientnetv2b0", 120), ("odd_unet", 64), ("sound", 800), ("volume", 90)),
+        *(("vgg16", 41), ("unet", 46), ("autoencoder", 397), ("tutorial_cnn", 157), ("seed3", 50)),
+    )},
+    **{(name, "mixed_bfloat16", 8192): start for name, start in (("gpt", 42), ("bert", 250), ("vit", 260), ("resnet50", 180))},
+}  # fmt: skip
 
 
-def predict(name: str, batch: int, limit: int) -> None:
+def measured(engine: str) -> dict[Case, dict[str, Any]]:
+    """What was found on the card, the latest for each case."""
+    rows = map(json.loads, (DATA / f"h200_largest_{engine}.jsonl").read_text().splitlines())
+    return {(row["model"], row["policy"], row["limit"]): row for row in rows if "true" in row}
+
+
+def predict(engine: str, name: str, policy: str, limit: int, start: int) -> None:
     import zoo
 
     import legroom
 
-    model, x, y = zoo.setup(name, batch, "float32")
-    model.compile(model.optimizer, model.loss, jit_compile=True)
+    model, x, y = zoo.setup(name, start, policy)
+    model.compile(model.optimizer, model.loss, jit_compile=engine == "xla")
     found = legroom.estimate(model, (x, y), gpu="h200", budget=limit * 2**20, max_batch=True)
-    row = {"model": name, "limit": limit, "said": found.max_batch, "notes": list(found.notes)}
-    print("ROW " + json.dumps(row), flush=True)
+    print("ROW " + json.dumps({"said": found.max_batch, "notes": found.notes}), flush=True)
 
 
-def ask(name: str, batch: int, limit: int) -> dict[str, Any]:
+def ask(engine: str, case: Case, start: int) -> dict[str, Any]:
     env = os.environ | {"KERAS_BACKEND": "tensorflow", "TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": "-1"}
-    command = [sys.executable, __file__, "--predict", name, str(batch), str(limit)]
+    command = [sys.executable, __file__, engine, "--predict", *map(str, case), str(start)]
     done = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
     rows = [line[4:] for line in done.stdout.splitlines() if line.startswith("ROW ")]
     if not rows:
-        raise RuntimeError(f"{name}: {done.stderr[-1500:]}")
-    return dict(json.loads(rows[0]))
+        raise RuntimeError(f"{case}: {done.stderr[-1500:]}")
+    return {"model": case[0], "policy": case[1], "limit": case[2], **json.loads(rows[0])}
 
 
-def tries(batch: int) -> dict[str, int]:
-    """The predicted batch and the next that must not fit, which are run for real, and where halving would end."""
-    return {
-        "said": batch,
-        "next": max(batch + 1, math.ceil(batch / 0.97)),
-        "halved": 2 ** int(math.log2(max(1, batch))),
-    }
+def ask_all(engine: str, models: list[str], lanes: int) -> None:
+    wanted = COMPILED if engine == "xla" else {case: max(1, row["true"] // 2) for case, row in measured(engine).items()}
+    path = DATA / f"largest_said_{engine}.json"
+    said = {(row["model"], row["policy"], row["limit"]): row for row in json.loads(path.read_text())}
+    with concurrent.futures.ThreadPoolExecutor(lanes) as pool:
+        asked = {
+            pool.submit(ask, engine, case, start): case
+            for case, start in wanted.items()
+            if not models or case[0] in models
+        }
+        for done in concurrent.futures.as_completed(asked):
+            said[asked[done]] = done.result()
+            print(done.result(), file=sys.stderr, flush=True)
+            path.write_text(json.dumps([said[case] for case in wanted if case in said], indent=1) + "\n")
 
 
-def table() -> str:
-    measured = {
-        (row["model"], row["limit"], row["batch"]): row for row in map(json.loads, MEASURED.read_text().splitlines())
-    }
-    lines = ["| model | limit GiB | said | trains | 3% more | halving keeps | said ÷ halving |", "|" + "---|" * 7]
-    for row in json.loads(PREDICTED.read_text())["said"]:
-        name, limit, tried = row["model"], row["limit"], tries(row["said"])
-        fits = {what: measured.get((name, limit, batch), {}).get("fits") for what, batch in tried.items()}
-        words = {True: "fits", False: "out of memory", None: "not run"}
-        lines.append(
-            f"| {name} | {limit // 1024} | {tried['said']:,} | {words[fits['said']]} | {tried['next']:,}: {words[fits['next']]} | "
-            f"{tried['halved']:,} | {tried['said'] / tried['halved']:.2f} |"
-        )
-    return "\n".join(lines) + "\n"
+def table(engine: str) -> str:
+    rows = json.loads((DATA / f"largest_said_{engine}.json").read_text())
+    found = measured(engine)
+    lines = [
+        "| model | limit GiB | true | predicted | of the true | halving | Keras accumulates 4 |",
+        "|" + "---|" * 7,
+    ]
+    shares = []
+    for row in rows:
+        name, policy, limit = case = row["model"], row["policy"], row["limit"]
+        if case not in found:
+            continue
+        true, said, keras = found[case]["true"], row["said"], found[case].get("keras")
+        shares.append(said / true)
+        halved = 2 ** int(math.log2(max(1, true)))
+        label = name if policy == "float32" else f"{name}, {policy}"
+        cells = [
+            label,
+            limit // 1024,
+            f"{true:,}",
+            f"{said:,}",
+            f"{shares[-1]:.1%}",
+            f"{halved:,}",
+            f"{keras:,}" if keras else "not run",
+        ]
+        lines.append("| " + " | ".join(map(str, cells)) + " |")
+    sure, near = sum(share <= 1 for share in shares), sum(share >= 0.97 for share in shares)
+    return (
+        f"Not too large: {sure} of {len(shares)}. At least 97% of the true one: {near}.\n\n" + "\n".join(lines) + "\n"
+    )
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("engine", choices=("op", "xla"))
     parser.add_argument("models", nargs="*", help="these only, with --ask")
     parser.add_argument("--ask", action="store_true")
-    parser.add_argument("--predict", nargs=3, help=argparse.SUPPRESS)
+    parser.add_argument("--lanes", type=int, default=1, help="models at a time, with --ask")
+    parser.add_argument("--predict", nargs=4, help=argparse.SUPPRESS)
     parser.add_argument("--write", action="store_true")
     options = parser.parse_args()
     if options.predict:
-        predict(options.predict[0], int(options.predict[1]), int(options.predict[2]))
+        name, policy, limit, start = options.predict
+        predict(options.engine, name, policy, int(limit), int(start))
     elif options.ask:
-        said = []
-        for case in CASES:
-            if options.models and case[0] not in options.models:
-                continue
-            said.append(ask(*case))
-            print(said[-1], file=sys.stderr, flush=True)
-        wanted = [[row["model"], tries(row["said"])[what], row["limit"]] for what in ("said", "next") for row in said]
-        json.dump({"said": said, "wanted": wanted}, sys.stdout, indent=1)
+        ask_all(options.engine, options.models, options.lanes)
     else:
-        found = table()
+        found = table(options.engine)
         print(found)
         if options.write:
-            put("plan.md", "largest batches", found)
+            put("plan.md", PAGES[options.engine], found)
 
 
 if __name__ == "__main__":

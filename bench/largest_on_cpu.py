@@ -36,7 +36,7 @@ TIMES, STEPS, PROCESSES, SLICES, PATIENCE = 2.3, 24, 3, 4, 240.0
 WAYS = ("plain", "keras", "legroom")
 
 
-def made(case: str, way: str, batch: int, policy: str = "float32") -> tuple[Any, Any, Any]:
+def made(case: str, way: str, batch: int, policy: str = "float32", jit: bool = False) -> tuple[Any, Any, Any]:
     import zoo
 
     name = case.split(":", maxsplit=1)[0]
@@ -44,7 +44,7 @@ def made(case: str, way: str, batch: int, policy: str = "float32") -> tuple[Any,
     optimizer = model.optimizer
     if way == "keras":
         optimizer = type(optimizer).from_config({**optimizer.get_config(), "gradient_accumulation_steps": SLICES})
-    model.compile(optimizer, model.loss, jit_compile=False)
+    model.compile(optimizer, model.loss, jit_compile=jit)
     if way == "legroom":
         from legroom.changes.microbatch import split
 
@@ -91,9 +91,9 @@ def trains(case: str, way: str, limit: int, batch: int, processes: int) -> bool:
     return not any(child(*asked, limit=limit, patience=PATIENCE)["failed"] for _ in range(processes))
 
 
-def largest(fits: Callable[[int], bool], start: int, step: float) -> int:
-    """The largest that fits, to that step: from the start up, or down, in strides that grow, and then halved."""
-    low, high, stride, batch = 0, None, step - 1, start
+def largest(fits: Callable[[int], bool], start: int, step: float, low: int = 0) -> int:
+    """The largest that fits, to that step: from the start up, or down, in strides that grow, and then halved. `low` is known to."""
+    high, stride, batch = None, step - 1, start
     while high is None or high > max(low + 1, math.floor(low * step)):
         if fits(batch):
             low = batch

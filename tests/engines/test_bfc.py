@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from legroom.engines.op.bfc import Bfc, OrderedMemory, OutOfMemory
+from legroom.engines.bfc import Bfc, OrderedMemory, OutOfMemory
 from legroom.engines.op.replay import replay
 
 KIB = 2**10

@@ -11,7 +11,7 @@ import pytest
 sys.path.insert(0, str(pathlib.Path(__file__).parents[2] / "bench"))
 import bfc_log
 
-from legroom.engines.op.bfc import Bfc, OutOfMemory
+from legroom.engines.bfc import Bfc, OutOfMemory
 
 pytestmark = pytest.mark.tensorflow
 MIB = 2**20

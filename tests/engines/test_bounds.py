@@ -5,7 +5,7 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from legroom.engines.xla.bounds import bounds_of, left_by_tuning
+from legroom.engines.xla.bounds import bounds_around, left_by_tuning, share_of
 from legroom.engines.xla.releases import Release
 from legroom.gpus import find
 from legroom.records import Allocation, Estimate, Instruction, Program, Step, Tensor
@@ -18,32 +18,34 @@ def made_up(framework, total, weights, opcode, resident=0):
     return step, Program((Instruction("i", opcode),), (Allocation(0, total, "temporary"),), (), total)
 
 
+CONVOLVES, MULTIPLIES = "__cudnn$convForward", "__cublas$gemm"
+OURS, OTHER = Release("0.10.2", True), Release("0.9.0", False)
+
+
+def share(framework="jax", opcode=MULTIPLIES, release=OURS, card="h200"):
+    return share_of(*made_up(framework, 10**10, 0, opcode), release, find(card))
+
+
 @given(
-    framework=st.sampled_from(["tensorflow", "jax"]), total=st.integers(1, 2**40), weights=st.integers(0, 2**30),
-    opcode=st.sampled_from(["add", "convolution", "__cudnn$convForward", "convert"]), matches=st.booleans(),
-    card=st.sampled_from(["t4", "h200"]),
+    peak=st.integers(1, 2**40), framework=st.sampled_from(["tensorflow", "jax"]), release=st.sampled_from([OURS, OTHER]),
+    opcode=st.sampled_from(["add", "convolution", CONVOLVES, "convert"]), card=st.sampled_from(["t4", "h200"]),
 )  # fmt: skip
-def test_the_peak_lies_between_and_the_range_is_of_use(framework, total, weights, opcode, matches, card):
-    step, program = made_up(framework, total, weights, opcode)
-    bounds = bounds_of(step, program, Release("0.9.0", matches), find(card))
-    assert 0 <= bounds.low_bytes <= total <= bounds.high_bytes <= 1.12 * total + 64 * MIB + 1
+def test_the_peak_lies_between_and_the_range_is_of_use(peak, framework, opcode, release, card):
+    bounds = bounds_around(peak, share(framework, opcode, release, card))
+    assert 0 <= bounds.low_bytes <= peak <= bounds.high_bytes <= 1.12 * peak + 64 * MIB + 1
 
 
 def test_another_release_than_the_users_is_less_certain():
-    exact, near = (
-        bounds_of(*made_up("jax", 10**10, 0, "dot"), Release("0.9.0", matches), find("h200"))
-        for matches in (True, False)
-    )
-    assert near.high_bytes > exact.high_bytes
-    assert near.low_bytes < exact.low_bytes
+    assert share(release=OTHER) > share()
 
 
 def test_convolutions_before_ampere_are_less_certain():
-    old, new = (
-        bounds_of(*made_up("jax", 10**10, 0, "__cudnn$convForward"), Release("0.10.2", True), find(card))
-        for card in ("t4", "a10")
-    )
-    assert old.high_bytes > new.high_bytes
+    assert share(opcode=CONVOLVES, card="t4") > share(opcode=CONVOLVES, card="a10")
+
+
+def test_the_card_that_was_measured_is_more_certain_on_tensorflow():
+    assert share("tensorflow", CONVOLVES) < share("tensorflow", CONVOLVES, card="a10")
+    assert share("tensorflow") < share("jax")
 
 
 def test_what_tuning_leaves_behind_counts_where_an_algorithm_could_want_more_than_there_is():

@@ -3,7 +3,7 @@
 import pytest
 from made_up_graphs import Draft, MadeUpKernels
 
-from legroom.engines.op.bfc import Bfc, OutOfMemory
+from legroom.engines.bfc import Bfc, OutOfMemory
 from legroom.engines.op.executor import Executor
 from legroom.engines.op.planned import Planned
 

@@ -4,7 +4,7 @@ from math import prod
 
 import pytest
 
-from legroom.engines.op.bfc import Bfc
+from legroom.engines.bfc import Bfc
 from legroom.engines.op.kernels import CpuKernels, GpuKernels
 from legroom.engines.op.ops import Array, Op
 from legroom.engines.op.replay_eager import EagerReplay, simulate_eager

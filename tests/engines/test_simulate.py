@@ -7,10 +7,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from made_up_graphs import Draft, MadeUpKernels, array, drafts
 
-from legroom.engines.op.bfc import Bfc
+from legroom.engines.bfc import Bfc
+from legroom.engines.ledger import Ledger, tell_further_steps
 from legroom.engines.op.bounds import CPU_HIGH_SHARE, CPU_LATER_SHARE, Doubt, bounds_of
 from legroom.engines.op.graph import LOOP_GATE, Graph
-from legroom.engines.op.ledger import Ledger, tell_further_steps
 from legroom.engines.op.ops import Array, Op
 from legroom.engines.op.simulate import FURTHER_STEPS, Machine, Names, Outcome, further_steps, simulate_graph
 from legroom.engines.op.trace import EagerTrace, Ran

@@ -4,15 +4,20 @@ import time
 from dataclasses import replace
 
 from legroom.engines import cache
-from legroom.engines.xla.bounds import bounds_of, left_by_tuning
+from legroom.engines.bfc import MOST_WASTE_BYTES, Bfc
+from legroom.engines.xla.bounds import bounds_around, left_by_tuning, share_of
 from legroom.engines.xla.client import LIMIT_PERCENT, LIMIT_SECONDS, OPTIONS, Oracle, read_program_kept
 from legroom.engines.xla.environment import require_system
+from legroom.engines.xla.pool import settle_in
 from legroom.engines.xla.releases import release_for
 from legroom.front.source import Say, StepSource, be_silent, step_from_json, step_to_json
 from legroom.front.target import Card
 from legroom.gpus import target_description
-from legroom.memory.estimate import Target, assemble
-from legroom.records import Estimate, Program, Step
+from legroom.memory.estimate import Bounds, Target, assemble
+from legroom.records import Estimate, Failure, Program, Step
+
+POOL_REASON = "zeros that the optimizer's slots begin as, and what TensorFlow's allocator does not split off"
+WORTH_SAYING = 0.01  # of the peak
 
 
 class Compiled:
@@ -35,24 +40,36 @@ class Compiled:
         self.oracle.options = OPTIONS if percent is None else (*OPTIONS, (LIMIT_PERCENT, percent))
 
     def at(self, batch: int | None, beside_bytes: int = 0) -> Estimate:
-        """The estimate at that batch size. What lies beside it changes nothing of what XLA plans."""
+        """The estimate at that batch size, where so many bytes of the pool are taken by others."""
         started = time.monotonic()
         step, program, cached = self.program_at(batch)
-        target = Target(
-            self.card.label, self.card.usable_bytes(step.framework), "xla", f"jaxlib {self.release.version}"
-        )
+        usable = self.card.usable_bytes(step.framework)
+        step, bounds, failure = self.placed(step, program, usable - beside_bytes)
+        target = Target(self.card.label, usable, "xla", f"jaxlib {self.release.version}")
         notes = self.card.notes + ((self.release.note,) if self.release.note else ())
-        if step.resident_bytes:
+        if step.resident_bytes > WORTH_SAYING * program.total_bytes:
             notes += (f"beside the program: {step.resident_reason}",)
         if step.execution != "xla":
             notes += (
                 f"this step runs op by op ({step.execution_reason}); the figures say what it would take compiled",
             )
-        bounds = bounds_of(step, program, self.release, self.card.gpu)
         estimate = assemble(step, program, target, bounds, seconds=time.monotonic() - started, notes=notes)
         left = left_by_tuning(step, program, target.usable_bytes)
         first = None if left is None else estimate.peak_bytes + left
-        return replace(estimate, from_cache=cached, first_step_peak_bytes=first)
+        return replace(estimate, from_cache=cached, first_step_peak_bytes=first, out_of_memory=failure)
+
+    def placed(self, step: Step, program: Program, room_bytes: int) -> tuple[Step, Bounds, Failure | None]:
+        """The step with what lies beside its program, the bounds of both, and what finds no room in a pool of that size."""
+        share = share_of(step, program, self.release, self.card.gpu)
+        if step.framework != "tensorflow":
+            return step, bounds_around(program.total_bytes + step.resident_bytes, share), None
+        pool = lambda size: Bfc(size, growth=self.card.growth, garbage_collection=True)  # noqa: E731
+        settled = settle_in(step, program, share, max(1, room_bytes), pool)
+        beside = step.resident_bytes + max(0, settled.peak_bytes - program.total_bytes)
+        low = int((program.total_bytes + beside) * (1 - share))
+        # Where the pool grows, what trying algorithms has made of its regions is not known: one hole more may be handed out whole.
+        high = settled.high_bytes + step.resident_bytes + (MOST_WASTE_BYTES if self.card.growth else 0)
+        return replace(step, resident_bytes=beside, resident_reason=POOL_REASON), Bounds(low, high), settled.failure
 
     def program_at(self, batch: int | None) -> tuple[Step, Program, bool]:
         known = self.source.fingerprint(batch)

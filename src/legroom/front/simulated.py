@@ -5,8 +5,8 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from legroom.engines import cache
+from legroom.engines.bfc import Bfc, OrderedMemory
 from legroom.engines.codec import program_from_json, program_to_json
-from legroom.engines.op.bfc import Bfc, OrderedMemory
 from legroom.engines.op.bounds import Doubt, bounds_of, doubt_of
 from legroom.engines.op.collection import collector_paused
 from legroom.engines.op.graph import Graph

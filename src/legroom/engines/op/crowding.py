@@ -15,8 +15,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 
+from legroom.engines.ledger import Held
 from legroom.engines.op.graph import LOOP_END, LOOP_GATE, Graph
-from legroom.engines.op.ledger import Held
 from legroom.engines.op.planned import Plan
 
 

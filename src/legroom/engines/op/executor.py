@@ -11,10 +11,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from random import Random
 
-from legroom.engines.op.bfc import OutOfMemory
+from legroom.engines.bfc import OutOfMemory
+from legroom.engines.ledger import Allocator, Held, Ledger, Owner
 from legroom.engines.op.clock import Clock
 from legroom.engines.op.graph import Node
-from legroom.engines.op.ledger import Allocator, Held, Ledger, Owner
 from legroom.engines.op.ops import Op
 from legroom.engines.op.planned import Plan, Planned
 from legroom.engines.op.sharing import COPY_ON_READ

@@ -3,7 +3,7 @@
 from collections.abc import Hashable, Iterable
 from dataclasses import dataclass
 
-from legroom.engines.op.bfc import Bfc, OutOfMemory, Shortage
+from legroom.engines.bfc import Bfc, OutOfMemory, Shortage
 
 Event = tuple[Hashable, int | None, str]
 """(key, size in bytes, label) allocates, (key, None, label) frees. A key may be used again once it was freed."""

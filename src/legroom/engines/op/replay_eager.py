@@ -1,8 +1,9 @@
 """An eager step's trace, replayed on the simulated allocator: a tensor lives until Python and the tape let go of it."""
 
-from legroom.engines.op.bfc import Bfc
+from legroom.engines.bfc import Bfc
+from legroom.engines.creation import RANDOM_DRAFTS
+from legroom.engines.ledger import Held, Ledger, Owner, tell_second_step
 from legroom.engines.op.kernels import CpuKernels
-from legroom.engines.op.ledger import RANDOM_DRAFTS, Held, Ledger, Owner, tell_second_step
 from legroom.engines.op.ops import Op
 from legroom.engines.op.sharing import COPY_ON_READ, updates
 from legroom.engines.op.simulate import Machine, Outcome, instruction, program_of

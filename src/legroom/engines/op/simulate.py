@@ -10,18 +10,19 @@ every step, peaks climb for ten steps and more before they fall again (a small B
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
+from legroom.engines.bfc import Bfc
+from legroom.engines.creation import Kind, creation
 from legroom.engines.layer_names import LayerNames
-from legroom.engines.op.bfc import Bfc
+from legroom.engines.ledger import Held, tell_further_steps, tell_second_step
 from legroom.engines.op.crowding import crowded_bytes, crowds
 from legroom.engines.op.executor import Executor
 from legroom.engines.op.graph import Graph
-from legroom.engines.op.ledger import RANDOM_DRAFTS, Held, tell_further_steps, tell_second_step
 from legroom.engines.op.op_counts import flops, moved_bytes
 from legroom.engines.op.ops import Op
 from legroom.engines.op.planned import Kernels, Planned
 from legroom.records.program import Allocation, Buffer, Category, Instruction, Program
 from legroom.records.simulation import Failure
-from legroom.records.step import Step
+from legroom.records.step import Role, Step
 
 SEEDS = (0, 1, 2, 3, 4)
 MANY_NODES = 15_000  # from here on three runs must do
@@ -137,21 +138,11 @@ class Names:
         self.arguments = [step.parameters[i] if i >= 0 else None for i in places[count:]]
 
     def creation(self) -> list[tuple[tuple[int, ...], int]]:
-        """The variables in the order in which they were made; a random weight is made in three passes, each a new tensor.
-
-        Slots that are made when the step is traced are filled by one graph, in which all zeros of one shape are one tensor: each
-        gets memory of its own when it is first written to, among what the first step holds then.
-        """
-        ranks = {"weight": 0, "state": 0, "other": 0, "optimizer": 1, "metric": 2}
-        roles = ["other" if tensor is None else tensor.role for tensor in self.variables]
-        order = sorted(range(len(roles)), key=lambda i: (ranks.get(roles[i], 0), self.places[i]))
-        is_random = [roles[i] == "weight" and len(self.graph.variables[i].shape) > 1 for i in range(len(roles))]
-        groups: dict[object, list[int]] = {}
-        for i in order:
-            array = self.graph.variables[i]
-            begins_as = (array.shape, array.dtype) if self.makes_slots and roles[i] == "optimizer" else i
-            groups.setdefault(begins_as, []).append(i)
-        return [(tuple(group), RANDOM_DRAFTS if is_random[group[0]] else 0) for group in groups.values()]
+        """The variables in the order in which they were made."""
+        roles: list[Role] = ["other" if tensor is None else tensor.role for tensor in self.variables]
+        arrays = self.graph.variables
+        kinds = [Kind(roles[i], arrays[i].shape, arrays[i].dtype, self.places[i]) for i in range(len(roles))]
+        return creation(kinds, makes_slots=self.makes_slots)
 
     def asking(self, owner: str, number: int) -> str:
         """What was being made when memory ran out."""

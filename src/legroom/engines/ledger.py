@@ -4,16 +4,15 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
-from legroom.engines.op.bfc import Bfc, OutOfMemory
+from legroom.engines.bfc import Bfc, OutOfMemory
 from legroom.records.simulation import Failure
 
 WARM_UP_STEPS = 1  # the first step finds the memory in another state than all later ones
-RANDOM_DRAFTS = 2  # tensors that a random initial value passes through before it is the variable: drawn, and scaled
 Owner = Literal["variable", "argument", "constant", "output", "temporary"]
 
 
 class Allocator(Protocol):
-    """What buffers are taken from: `legroom.engines.op.bfc.Bfc`."""
+    """What buffers are taken from: `legroom.engines.bfc.Bfc`."""
 
     def allocate(self, size_bytes: int) -> int: ...
 

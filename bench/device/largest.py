@@ -1,15 +1,16 @@
-"""The largest batch that really trains op by op under a memory limit of TensorFlow's allocator, on a machine with a GPU.
+"""The largest batch that really trains under a memory limit of TensorFlow's allocator, on a machine with a GPU.
 
-    python bench/device/largest_op.py WANTED.json --out FILE [--jobs 12]
+    python bench/device/largest.py WANTED.json --out FILE [--jobs 12] [--logs FOLDER]
 
-WANTED is a list of {"model", "policy", "limit" (MiB), "start", "said"}. For each the largest is looked for around "start", to 1%, in a process for every
-try; what was "said" is run in three processes more. With "ways": ["keras", "legroom"] the largest by Keras' own accumulation over four batches and
+WANTED is a list of {"model", "policy", "limit" (MiB), "start", "said", "jit"}; with "jit" compiled by XLA, else op by op. For each the largest is looked for around "start", to 1%, in a process for every
+try; what was "said" is run in "again" processes (3) first, and if all of them train the search begins at what it would be 97% of. With "ways": ["keras", "legroom"] the largest by Keras' own accumulation over four batches and
 by Legroom's four micro-batches as well. A line for every try, and one at the end for every case. Nothing here asks Legroom for a prediction.
 """
 
 import argparse
 import concurrent.futures
 import json
+import math
 import os
 import pathlib
 import subprocess
@@ -24,13 +25,13 @@ from largest_on_cpu import SLICES, largest, made
 STEPS, AGAIN, PATIENCE = 12, 3, 150.0
 
 
-def measure(name: str, policy: str, batch: int, limit: int, way: str) -> None:
+def measure(name: str, policy: str, batch: int, limit: int, way: str, jit: bool) -> None:
     import tensorflow as tf
 
     card = tf.config.list_physical_devices("GPU")[0]
     tf.config.set_logical_device_configuration(card, [tf.config.LogicalDeviceConfiguration(memory_limit=limit)])
     try:
-        model, x, y = made(name, way, batch, policy)
+        model, x, y = made(name, way, batch, policy, jit)
         with tf.device("CPU"):
             data = tf.data.Dataset.from_tensors((x, y)).repeat()
         model.fit(data, epochs=1, steps_per_epoch=STEPS, verbose=0)
@@ -42,16 +43,20 @@ def measure(name: str, policy: str, batch: int, limit: int, way: str) -> None:
     print("ROW " + json.dumps({"fits": True, "peak": tf.config.experimental.get_memory_info("GPU:0")["peak"]}))
 
 
-def run(case: dict[str, Any], batch: int, way: str) -> dict[str, Any]:
-    env = os.environ | {"KERAS_BACKEND": "tensorflow", "TF_CPP_MIN_LOG_LEVEL": "3"}
-    asked = [case["model"], case["policy"], str(batch), str(case["limit"]), way]
+def run(case: dict[str, Any], batch: int, way: str, logs: str | None) -> dict[str, Any]:
+    env = os.environ | {"KERAS_BACKEND": "tensorflow", "TF_CPP_MIN_LOG_LEVEL": "0" if logs else "3"}
+    asked = [case["model"], case["policy"], str(batch), str(case["limit"]), way, str(int(case.get("jit", False)))]
     command = [sys.executable, __file__, "--measure", *asked]
     try:
         done = subprocess.run(command, env=env, capture_output=True, text=True, check=False, timeout=PATIENCE)
     except subprocess.TimeoutExpired:
         return {"fits": False, "why": "patience"}
     rows = [line[4:] for line in done.stdout.splitlines() if line.startswith("ROW ")]
-    return dict(json.loads(rows[0])) if rows else {"fits": False, "why": f"{done.returncode}: {done.stderr[-400:]}"}
+    found = dict(json.loads(rows[0])) if rows else {"fits": False, "why": f"{done.returncode}: {done.stderr[-400:]}"}
+    if logs and not found["fits"]:
+        pathlib.Path(logs).mkdir(parents=True, exist_ok=True)
+        (pathlib.Path(logs) / ("-".join(asked) + ".log")).write_text(done.stderr)
+    return found
 
 
 class Book:
@@ -67,17 +72,21 @@ class Book:
             self.file.flush()
 
 
-def find(case: dict[str, Any], book: Book) -> None:
-    about = {name: case[name] for name in ("model", "policy", "limit")}
+def find(case: dict[str, Any], book: Book, logs: str | None) -> None:
+    about = {name: case[name] for name in ("model", "policy", "limit", "jit") if name in case}
 
     def fits(batch: int, way: str = "plain") -> bool:
-        found = run(case, batch, way)
+        found = run(case, batch, way, logs)
         book.write(**about, way=way, batch=batch, **found)
         return bool(found["fits"])
 
     said = case.get("said")
-    trained = None if said is None else [fits(said) for _ in range(AGAIN)]
-    row = {"said": said, "trained": trained, "true": largest(fits, case["start"], 1.01)}
+    trained = None if said is None else [fits(said) for _ in range(case.get("again", AGAIN))]
+    if said is not None and trained and all(trained):
+        true = largest(fits, math.floor(said / 0.97) + 1, 1.01, low=said)
+    else:
+        true = largest(fits, case["start"], 1.01)
+    row = {"said": said, "trained": trained, "true": true}
     if "keras" in case.get("ways", ()):
         row["keras"] = SLICES * largest(lambda batch: fits(batch, "keras"), row["true"], 1.03)
     if "legroom" in case.get("ways", ()):
@@ -90,16 +99,17 @@ def main() -> None:
     parser.add_argument("wanted", nargs="?")
     parser.add_argument("--out")
     parser.add_argument("--jobs", type=int, default=12)
-    parser.add_argument("--measure", nargs=5)
+    parser.add_argument("--logs", help="what TensorFlow wrote where it ran out of memory")
+    parser.add_argument("--measure", nargs=6)
     options = parser.parse_args()
     if options.measure:
-        name, policy, batch, limit, way = options.measure
-        measure(name, policy, int(batch), int(limit), way)
+        name, policy, batch, limit, way, jit = options.measure
+        measure(name, policy, int(batch), int(limit), way, jit == "1")
         return
     cases = json.loads(pathlib.Path(options.wanted).read_text())
     book = Book(options.out)
     with concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
-        for done in concurrent.futures.as_completed([pool.submit(find, case, book) for case in cases]):
+        for done in concurrent.futures.as_completed([pool.submit(find, case, book, options.logs) for case in cases]):
             done.result()
 
 
