@@ -122,7 +122,7 @@ def hold_call(stage: Stage, work: Span, pipeline: Pipeline, machine: Machine) ->
     element = element_of(stage)
     before = element_of(stage.inputs[0]) if stage.inputs else NOTHING
     if stage.kind == "batch":
-        examples = before * (stage.count or 1)
+        examples = before * max(1, stage.count or 1)
         if stage.parallel is None:
             return Held(work=(examples + work).at_least(examples + element))
         return hold_calls(stage, stage.parallel, examples, work, machine)
