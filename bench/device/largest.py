@@ -22,7 +22,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "src"))
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 from largest_on_cpu import SLICES, largest, made
 
-STEPS, AGAIN, PATIENCE = 12, 3, 150.0
+STEPS, AGAIN, PATIENCE = 12, 3, 240.0
 
 
 def measure(name: str, policy: str, batch: int, limit: int, way: str, jit: bool) -> None:

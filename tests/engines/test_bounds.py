@@ -5,7 +5,7 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from legroom.engines.xla.bounds import bounds_around, left_by_tuning, share_of
+from legroom.engines.xla.bounds import bounds_around, left_by_tuning, pool_bounds, share_of
 from legroom.engines.xla.releases import Release
 from legroom.gpus import find
 from legroom.records import Allocation, Estimate, Instruction, Program, Step, Tensor
@@ -46,6 +46,13 @@ def test_convolutions_before_ampere_are_less_certain():
 def test_the_card_that_was_measured_is_more_certain_on_tensorflow():
     assert share("tensorflow", CONVOLVES) < share("tensorflow", CONVOLVES, card="a10")
     assert share("tensorflow") < share("jax")
+
+
+@given(total=st.integers(1, 2**40), beside=st.integers(0, 2**28), more=st.integers(0, 2**28))
+def test_a_pool_that_grows_is_less_certain(total, beside, more):
+    fixed, grows = (pool_bounds(total, beside, total + beside + more, growth=growth) for growth in (False, True))
+    assert fixed.high_bytes == total + beside + more <= grows.high_bytes <= fixed.high_bytes + 128 * MIB
+    assert fixed.low_bytes == grows.low_bytes <= total
 
 
 def test_what_tuning_leaves_behind_counts_where_an_algorithm_could_want_more_than_there_is():

@@ -1,11 +1,13 @@
 """A compiled step in TensorFlow's pool: made-up programs, and three that ran out of memory on an H200."""
 
+from dataclasses import replace
+
 from hypothesis import given
 from hypothesis import strategies as st
 
 from legroom.engines.bfc import Bfc
 from legroom.engines.xla.pool import CompiledSteps, run_in, settle_in
-from legroom.records import Allocation, Program, Step, Tensor
+from legroom.records import Allocation, Program, Step, Tensor, Trial
 from legroom.units import GIB, MIB
 
 
@@ -137,3 +139,28 @@ def test_wide_layers_lie_as_on_the_card_when_it_ran_out():
     real = [133_102_336, 67_108_864, *[268_435_456] * 5, 6_005_987_328, 67_108_864, 67_108_864, *[268_435_456] * 2, 369_351_680]  # fmt: skip
     assert all(in_use for _, in_use in found)
     assert [abs(one - two) < 256 * 1024 for one, two in zip(sizes, real, strict=True)] == [True] * len(real)
+
+
+def mlp(batch):
+    """Compiled, 8 GiB: 694,894 trained on the H200 and 698,386 did not. The first product is tried beside the batch; temporaries as on the card."""
+    step, program = made_up(
+        [Tensor("x", (batch, 1000), "float32"), weight(1000, 512), *slots(1000, 512)],
+        int(4_920_701_952 * batch / 698_386),
+    )
+    product = Trial((batch * 4000, 1000 * 512 * 4), batch * 512 * 4, 32 * MIB)
+    return step, replace(program, trials=(product,))
+
+
+def test_a_product_that_finds_no_room_when_it_is_tried_leaves_a_result_in_the_way():
+    assert run_in(*mlp(694_894), pool(8 * GIB)).failure is None
+    failure = run_in(*mlp(698_386), pool(8 * GIB)).failure
+    assert failure is not None
+    assert failure.asked_bytes == 4_920_701_952
+    assert failure.is_fragmentation is False
+    assert failure.free_bytes < 5 * GIB
+
+
+def test_what_is_tried_counts_for_nothing_where_it_finds_room():
+    step, program = made_up([weight(1000), *slots(1000)], GIB)
+    tried = replace(program, trials=(Trial((GIB, GIB), GIB, GIB),))
+    assert run_in(step, tried, pool(8 * GIB)) == run_in(step, program, pool(8 * GIB))

@@ -4,7 +4,7 @@ from dataclasses import fields
 from operator import attrgetter
 from typing import Any
 
-from legroom.records import Allocation, Buffer, Instruction, Program
+from legroom.records import Allocation, Buffer, Instruction, Program, Trial
 
 
 def rows(records: Any, kind: Any) -> list[Any]:
@@ -18,6 +18,7 @@ def program_to_json(program: Program) -> dict[str, Any]:
         "buffers": rows(program.buffers, Buffer),
         "total_bytes": program.total_bytes,
         "tuned_bytes": program.tuned_bytes,
+        "trials": rows(program.trials, Trial),
     }
 
 
@@ -28,4 +29,5 @@ def program_from_json(kept: dict[str, Any]) -> Program:
         buffers=tuple(Buffer(*row) for row in kept["buffers"]),
         total_bytes=kept["total_bytes"],
         tuned_bytes=kept["tuned_bytes"],
+        trials=tuple(Trial(tuple(inputs), *rest) for inputs, *rest in kept["trials"]),
     )

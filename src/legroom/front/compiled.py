@@ -4,8 +4,8 @@ import time
 from dataclasses import replace
 
 from legroom.engines import cache
-from legroom.engines.bfc import MOST_WASTE_BYTES, Bfc
-from legroom.engines.xla.bounds import bounds_around, left_by_tuning, share_of
+from legroom.engines.bfc import Bfc
+from legroom.engines.xla.bounds import bounds_around, left_by_tuning, pool_bounds, share_of
 from legroom.engines.xla.client import LIMIT_PERCENT, LIMIT_SECONDS, OPTIONS, Oracle, read_program_kept
 from legroom.engines.xla.environment import require_system
 from legroom.engines.xla.pool import settle_in
@@ -54,7 +54,7 @@ class Compiled:
                 f"this step runs op by op ({step.execution_reason}); the figures say what it would take compiled",
             )
         estimate = assemble(step, program, target, bounds, seconds=time.monotonic() - started, notes=notes)
-        left = left_by_tuning(step, program, target.usable_bytes)
+        left = left_by_tuning(step, program, target.usable_bytes) if step.framework == "jax" else None
         first = None if left is None else estimate.peak_bytes + left
         return replace(estimate, from_cache=cached, first_step_peak_bytes=first, out_of_memory=failure)
 
@@ -66,10 +66,9 @@ class Compiled:
         pool = lambda size: Bfc(size, growth=self.card.growth, garbage_collection=True)  # noqa: E731
         settled = settle_in(step, program, share, max(1, room_bytes), pool)
         beside = step.resident_bytes + max(0, settled.peak_bytes - program.total_bytes)
-        low = int((program.total_bytes + beside) * (1 - share))
-        # Where the pool grows, what trying algorithms has made of its regions is not known: one hole more may be handed out whole.
-        high = settled.high_bytes + step.resident_bytes + (MOST_WASTE_BYTES if self.card.growth else 0)
-        return replace(step, resident_bytes=beside, resident_reason=POOL_REASON), Bounds(low, high), settled.failure
+        placed = replace(step, resident_bytes=beside, resident_reason=POOL_REASON)
+        high = settled.high_bytes + step.resident_bytes
+        return placed, pool_bounds(program.total_bytes, beside, high, growth=self.card.growth), settled.failure
 
     def program_at(self, batch: int | None) -> tuple[Step, Program, bool]:
         known = self.source.fingerprint(batch)

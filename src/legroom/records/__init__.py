@@ -2,7 +2,7 @@
 
 from legroom.records.estimate import CurvePoint, Estimate, LayerShare
 from legroom.records.host import HostEstimate, HostPart
-from legroom.records.program import CATEGORIES, Allocation, Buffer, Category, Instruction, Program
+from legroom.records.program import CATEGORIES, Allocation, Buffer, Category, Instruction, Program, Trial
 from legroom.records.simulation import Failure
 from legroom.records.step import Execution, Framework, Lowered, Role, Step, Tensor
 
@@ -25,4 +25,5 @@ __all__ = [
     "Role",
     "Step",
     "Tensor",
+    "Trial",
 ]

@@ -44,6 +44,15 @@ class Allocation:
 
 
 @dataclass(frozen=True, slots=True)
+class Trial:
+    """A library's call that XLA times before the first step: with copies of what goes in, its result twice, and what its hungriest algorithm wants."""
+
+    input_bytes: tuple[int, ...]
+    output_bytes: int
+    scratch_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
 class Program:
     """A compiled step. `total_bytes` is the compiler's own sum of its allocations: arguments + temporaries + outputs − aliases.
 
@@ -55,6 +64,7 @@ class Program:
     buffers: tuple[Buffer, ...]
     total_bytes: int
     tuned_bytes: int = 0
+    trials: tuple[Trial, ...] = ()
 
     @property
     def flops(self) -> int:

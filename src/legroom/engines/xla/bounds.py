@@ -4,6 +4,7 @@ What the compiler cannot know without the card is which algorithms it will find 
 (`engines/xla/pool.py`).
 """
 
+from legroom.engines.bfc import MOST_WASTE_BYTES
 from legroom.engines.xla.releases import Release
 from legroom.gpus import Gpu
 from legroom.memory.estimate import Bounds
@@ -38,9 +39,18 @@ def bounds_around(peak_bytes: int, share: float) -> Bounds:
     return Bounds(low_bytes=int(peak_bytes * (1 - share)), high_bytes=min(high, most))
 
 
+def pool_bounds(total_bytes: int, beside_bytes: int, high_bytes: int, *, growth: bool) -> Bounds:
+    """The range in which the peak in TensorFlow's pool lies, where that much was simulated at most. What trying algorithms makes of the regions
+    of a pool that grows is not known: one hole more may be handed out whole."""
+    if growth:
+        most = int((total_bytes + beside_bytes) * (1 + WIDEST_SHARE)) + WIDEST_BYTES
+        high_bytes = max(high_bytes, min(high_bytes + MOST_WASTE_BYTES, most))
+    return Bounds(low_bytes=int(total_bytes * (1 - SHARE)), high_bytes=high_bytes)
+
+
 def left_by_tuning(step: Step, program: Program, usable_bytes: int) -> int | None:
     """What may be held beside the step when it runs for the first time, or None: XLA tries algorithms for its convolutions before
-    that, and where one of them asks for more than there is, arrays of what was tried stay behind (docs/plan.md)."""
+    that, and where one of them asks for more than there is, arrays of what was tried stay behind (docs/plan.md). On TensorFlow that is simulated (`trials.py`)."""
     held = sum(step.sum_bytes(role) for role in ("weight", "state", "optimizer", "input"))
     if not program.tuned_bytes or TRIED * program.tuned_bytes <= usable_bytes - held:
         return None

@@ -101,7 +101,8 @@ class Oracle:
                 options = (*self.options, ("xla_gpu_load_autotune_results_from", str(folder / "results.pbtxt")))
                 self.run(folder, "second", lowered.format, gpu, options)
                 dump = folder / "second"
-            return replace(read_program(load_dump(dump), lowered.step), tuned_bytes=tuned_bytes(questions))
+            program = read_program(load_dump(dump), lowered.step, questions)
+            return replace(program, tuned_bytes=tuned_bytes(questions))
 
     def run(self, folder: Path, name: str, form: str, gpu: Gpu, options: Options) -> str:
         """One compilation; its dump goes to `folder/name`. Returns what the compiler logged."""

@@ -65,6 +65,8 @@ class Convolution:
     dilated_filter: bool
     grouped: bool
     strided: bool = False
+    batch: int = 1
+    spatial: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +113,8 @@ def read_convolution(hlo: str) -> Convolution | None:
         dilated_filter=window is not None and "rhs_dilate" in window[1],
         grouped=groups is not None and int(groups[1]) > 1,
         strided=window is not None and "stride" in window[1],
+        batch=x.dims[labels[1].index("b")],
+        spatial=tuple(size for size, label in zip(x.dims, labels[1], strict=False) if label.isdigit()),
     )
 
 

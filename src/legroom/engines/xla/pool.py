@@ -12,10 +12,12 @@ from dataclasses import dataclass, replace
 from legroom.engines.bfc import Bfc, OutOfMemory
 from legroom.engines.creation import Kind, creation
 from legroom.engines.ledger import Held, Ledger, failure_of
-from legroom.records.program import Program
+from legroom.records.program import Program, Trial
 from legroom.records.simulation import Failure
 from legroom.records.step import Step
+from legroom.units import MIB
 
+GUARD_BYTES = 16 * MIB  # around what goes into a call that is timed
 STEPS = 2  # the first, which gives slots memory of their own, and one like all others
 UNLIMITED_BYTES = 2**46
 PARTS = 4  # how finely the doubt about the temporaries is tried: where they leave less than 128 MiB, a smaller piece may do worse
@@ -46,6 +48,8 @@ class CompiledSteps(Ledger):
         self.parameters = step.parameters
         self.makes_slots = step.makes_slots
         self.pieces = [piece for piece in program.allocations if piece.kind in ("temporary", "output")]
+        self.pool = allocator
+        self.trials = program.trials
         self.more = more
         self.begun: list[tuple[Held | None, list[int]]] = []  # a tensor, and the variables that begin as it
 
@@ -63,6 +67,11 @@ class CompiledSteps(Ledger):
         """The batch arrives, the program asks for its pieces, and slots that were one tensor part."""
         inputs = [i for i, tensor in enumerate(self.parameters) if tensor.role == "input"]
         held = [self.take("argument", i, self.parameters[i].size_bytes, readers=1) for i in inputs]
+        if self.trials:
+            for trial in self.trials:
+                self.time(trial)
+            self.trials = ()
+            self.pool.reset_peak()
         for piece in self.pieces:
             share = self.more if piece.kind == "temporary" else 0
             held.append(self.take("temporary", piece.index, int(piece.size_bytes * (1 + share)), readers=1))
@@ -72,6 +81,18 @@ class CompiledSteps(Ledger):
             self.drop(each)
         self.begun = []
         self.moment += 1
+
+    def time(self, trial: Trial) -> None:
+        """A call is tried before the first step. If its hungriest algorithm finds no room, its second result stays for good."""
+        sizes = [*(size + GUARD_BYTES for size in trial.input_bytes), *[trial.output_bytes] * 2, trial.scratch_bytes]
+        held: list[Held | None] = []
+        try:
+            held.extend(self.take("temporary", -1, size, readers=1) for size in sizes)
+        except OutOfMemory:
+            if len(held) > len(trial.input_bytes):
+                held.pop()
+        for each in held:
+            self.drop(each)
 
     def asking_name(self) -> str:
         owner, number = self.asking

@@ -1,5 +1,6 @@
 """Turns what XLA wrote about a compiled step into a Program: its schedule, its allocations, and every buffer with its life."""
 
+from collections.abc import Iterable
 from typing import Literal
 
 from legroom.engines.xla.buffers import (
@@ -10,9 +11,11 @@ from legroom.engines.xla.buffers import (
     read_allocations,
     read_live_ranges,
 )
+from legroom.engines.xla.convolutions import Question
 from legroom.engines.xla.cost import Cost, count_costs
 from legroom.engines.xla.hlo_text import HloModule, parse_hlo
 from legroom.engines.xla.kinds import ROLE_CATEGORIES, Kinds
+from legroom.engines.xla.trials import trials_of
 from legroom.errors import EngineError
 from legroom.records.program import Allocation, Buffer, Category, Instruction, Program
 from legroom.records.step import Step
@@ -20,8 +23,8 @@ from legroom.records.step import Step
 __all__ = ["DumpTexts", "load_dump", "read_program"]
 
 
-def read_program(dump: DumpTexts, step: Step) -> Program:
-    """Reads a program. Raises EngineError when the texts do not add up to the compiler's own total."""
+def read_program(dump: DumpTexts, step: Step, questions: Iterable[Question] = ()) -> Program:
+    """Reads a program, of which XLA has asked these questions. Raises EngineError when the texts do not add up to the compiler's own total."""
     module = parse_hlo(dump.hlo)
     assigned = read_allocations(dump)
     held = [a for a in assigned if not a.is_thread_local and not a.is_host]
@@ -34,6 +37,7 @@ def read_program(dump: DumpTexts, step: Step) -> Program:
         allocations=tuple(Allocation(a.index, a.size_bytes, _kind(a), a.parameter) for a in held),
         buffers=tuple(buffers),
         total_bytes=sum(a.size_bytes for a in held),
+        trials=trials_of(module, questions),
     )
 
 
