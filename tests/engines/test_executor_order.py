@@ -92,3 +92,37 @@ def test_no_more_nodes_run_at_once_than_there_are_threads(draft, threads, seed):
     for what, _ in executed(draft, threads, seed).log:
         running += 1 if what == "begin" else -1
         assert running <= threads
+
+
+def roots(count, **options):
+    draft = Draft()
+    for i in range(count):
+        draft.run(f"root{i}", **options)
+    return draft
+
+
+def test_cheap_nodes_that_wait_for_nothing_run_before_all_that_they_make_ready():
+    draft = roots(3, cheap=True)
+    for i in range(3):
+        draft.run(f"after{i}", after=(i,))
+    found = names(executed(draft))
+    assert {name[:4] for name in found[:3]} == {"root"}
+    assert found[3:] == [f"after{name[4:]}" for name in reversed(found[:3])]
+
+
+def test_a_process_begins_every_step_in_its_own_order():
+    draft = roots(8, cheap=True)
+    orders = {seed: [names(executed(draft, seed=seed, steps=steps)) for steps in (1, 2)] for seed in range(6)}
+    assert all(first == second for first, second in orders.values())
+    assert len({tuple(first) for first, _ in orders.values()}) > 1
+
+
+def test_what_reads_one_variable_becomes_ready_together():
+    draft = Draft()
+    handles = [draft.variable(100) for _ in range(4)]
+    for time in "ab":
+        for i, (_, number) in enumerate(handles):
+            draft.run(f"{i}{time}", variables=(number,), cheap=True)
+    found = names(executed(draft, seed=3))
+    assert [name[1] for name in found] == ["a", "b"] * 4
+    assert all(one[0] == two[0] for one, two in zip(found[::2], found[1::2], strict=True))

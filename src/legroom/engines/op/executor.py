@@ -1,6 +1,6 @@
 """TensorFlow's executor, simulated: which node runs when, and when each buffer is taken and let go.
 
-After `executor.cc` and Eigen's thread pool: a thread runs a node and then, first in first out, the cheap nodes that it made
+After `executor.cc` and Eigen's thread pool: one thread runs the graph's source, which makes all ready that waits for nothing. A thread runs a node and then, first in first out, the cheap nodes that it made
 ready; of the expensive ones it keeps the last if it has nothing else to do, and hands the others to the pool, where a thread takes
 its own newest task first and steals the oldest of others. Every kernel counts as expensive on a CPU, none on a GPU. A buffer is
 freed when its last reader has run; a kernel may take over an input's buffer that nobody else will read.
@@ -46,12 +46,25 @@ class Executor(Ledger):
         self.consumers, self.waits, self.reads = planned.consumers, planned.waits, planned.reads
         self.threads = threads
         self.batch_arrives = batch_arrives
-        self.random = Random(seed) if seed else None
+        self.seed, self.random = seed, Random(seed) if seed else None
         self.variables: list[Held | None] = []
         self.fixed: dict[int, Held | None] = {}
         self.bound: dict[int, Held | None] = {}
         self.temporaries: dict[int, list[Held]] = {}
         self.is_short = False  # some thread waits for room
+        self.first = self.first_ready()
+
+    def first_ready(self) -> list[int]:
+        """What the thread that runs the graph's source finds ready, in the order in which it comes to the arguments and variables that are read:
+        the source's edges are a set of pointers, and so in another order in every process."""
+        groups: dict[object, list[int]] = {}
+        for number, waits in enumerate(self.waits):
+            if waits == 0:
+                node = self.graph.nodes[number]
+                groups.setdefault(node.variables[:1] or node.inputs[:1] or number, []).append(number)
+        order = list(groups.values())
+        Random(self.seed).shuffle(order)
+        return [number for group in order for number in group]
 
     def place(self, made: Sequence[tuple[tuple[int, ...], int]] | None = None) -> None:
         """Takes memory for what exists before the first step: variables in the order in which they were made (those that begin as one
@@ -78,9 +91,7 @@ class Executor(Ledger):
         self.bind_fixed()
         self.pending = list(self.waits)
         pool = [_Thread() for _ in range(self.threads)]
-        roots = [n for n, waits in enumerate(self.pending) if waits == 0]
-        for i, node in enumerate(roots):
-            pool[i % self.threads].tasks.append(node)
+        self.hand_out(pool[0], self.first)
         clock = self.kernels.clock()
         idle: list[int] = []
         for i in range(self.threads):

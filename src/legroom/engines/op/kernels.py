@@ -21,7 +21,7 @@ CHEAP = frozenset(
             "Size",
             "Bitcast",
         ),
-        *("StopGradient", "PreventGradient", "VariableShape", "ReadVariableOp", "_Retval", LOOP_GATE, LOOP_END),
+        *("StopGradient", "PreventGradient", "VariableShape", "_Retval", LOOP_GATE, LOOP_END),
     )
 )
 """Kernels that say of themselves that they are cheap; all others count as expensive on a CPU until they have run often."""
