@@ -9,6 +9,7 @@ by Legroom's four micro-batches as well. A line for every try, and one at the en
 
 import argparse
 import concurrent.futures
+import contextlib
 import json
 import math
 import os
@@ -50,10 +51,10 @@ def run(case: dict[str, Any], batch: int, way: str, logs: str | None) -> dict[st
     try:
         done = subprocess.run(command, env=env, capture_output=True, text=True, check=False, timeout=PATIENCE)
     except subprocess.TimeoutExpired:
-        return {"fits": False, "why": "patience"}
+        return {"fits": None, "why": "too slow"}
     rows = [line[4:] for line in done.stdout.splitlines() if line.startswith("ROW ")]
     found = dict(json.loads(rows[0])) if rows else {"fits": False, "why": f"{done.returncode}: {done.stderr[-400:]}"}
-    if logs and not found["fits"]:
+    if logs and found["fits"] is False:
         pathlib.Path(logs).mkdir(parents=True, exist_ok=True)
         (pathlib.Path(logs) / ("-".join(asked) + ".log")).write_text(done.stderr)
     return found
@@ -72,12 +73,18 @@ class Book:
             self.file.flush()
 
 
+class TooSlow(Exception):
+    """A try did not come to its end: whether it fits is not known."""
+
+
 def find(case: dict[str, Any], book: Book, logs: str | None) -> None:
     about = {name: case[name] for name in ("model", "policy", "limit", "jit") if name in case}
 
     def fits(batch: int, way: str = "plain") -> bool:
         found = run(case, batch, way, logs)
         book.write(**about, way=way, batch=batch, **found)
+        if found["fits"] is None:
+            raise TooSlow
         return bool(found["fits"])
 
     said = case.get("said")
@@ -110,7 +117,8 @@ def main() -> None:
     book = Book(options.out)
     with concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
         for done in concurrent.futures.as_completed([pool.submit(find, case, book, options.logs) for case in cases]):
-            done.result()
+            with contextlib.suppress(TooSlow):
+                done.result()
 
 
 if __name__ == "__main__":

@@ -126,3 +126,17 @@ def test_what_reads_one_variable_becomes_ready_together():
     found = names(executed(draft, seed=3))
     assert [name[1] for name in found] == ["a", "b"] * 4
     assert all(one[0] == two[0] for one, two in zip(found[::2], found[1::2], strict=True))
+
+
+def test_a_variable_and_an_argument_of_one_number_are_two():
+    orders = set()
+    for seed in range(12):
+        draft = Draft()
+        argument = draft.argument(100)
+        _, number = draft.variable(100)
+        assert argument == number
+        for name in "ab":
+            draft.run(f"argument_{name}", (argument,), cheap=True)
+            draft.run(f"variable_{name}", variables=(number,), cheap=True)
+        orders.add(tuple(name[0] for name in names(executed(draft, seed=seed))))
+    assert orders == {("a", "a", "v", "v"), ("v", "v", "a", "a")}

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from rich.console import Console
 
-from legroom.records import CurvePoint, Estimate, LayerShare
+from legroom.records import CurvePoint, Estimate, Failure, LayerShare
 from legroom.report.text import estimate_text
 from legroom.report.view import estimate_view
 from legroom.units import GIB, MIB
@@ -42,6 +42,21 @@ def test_what_fits_only_by_luck_is_not_called_fitting():
     estimate = replace(FITTING, usable_bytes=int(10.5 * GIB))
     assert not estimate.fits
     assert "It may not fit" in shown(estimate)
+
+
+@pytest.mark.parametrize(
+    ("failure", "says"),
+    [
+        ({"is_fragmentation": True}, "It does not fit into the 13.0 GiB that TensorFlow can use of Tesla T4: the free memory is torn."),
+        ({"is_fragmentation": False}, "what is left over is handed out whole."),
+        ({"is_fragmentation": False, "more_bytes": 70 * MIB}, "It may not fit into the 13.0 GiB that TensorFlow can use of Tesla T4: it is too close to say."),
+        ({"is_fragmentation": False, "more_bytes": 70 * MIB}, "If the card's program is larger by 70.0 MiB, as it may be, it runs out at kernel"),
+        ({"is_fragmentation": True, "less_bytes": 70 * MIB}, "With 70.0 MiB less, which is what the simulation may be off by, it runs out at kernel"),
+    ],
+)  # fmt: skip
+def test_why_a_step_finds_no_room_though_its_peak_would(failure, says):
+    found = Failure("kernel", 4, 70 * MIB, 1, **failure)
+    assert says in " ".join(shown(replace(FITTING, out_of_memory=found)).split())
 
 
 @pytest.mark.parametrize(

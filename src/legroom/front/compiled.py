@@ -15,6 +15,7 @@ from legroom.front.target import Card
 from legroom.gpus import target_description
 from legroom.memory.estimate import Bounds, Target, assemble
 from legroom.records import Estimate, Failure, Program, Step
+from legroom.units import format_bytes
 
 POOL_REASON = "zeros that the optimizer's slots begin as, and what TensorFlow's allocator does not split off"
 WORTH_SAYING = 0.01  # of the peak
@@ -66,7 +67,10 @@ class Compiled:
         pool = lambda size: Bfc(size, growth=self.card.growth, garbage_collection=True)  # noqa: E731
         settled = settle_in(step, program, share, max(1, room_bytes), pool)
         beside = step.resident_bytes + max(0, settled.peak_bytes - program.total_bytes)
-        placed = replace(step, resident_bytes=beside, resident_reason=POOL_REASON)
+        left = (
+            f"{format_bytes(settled.left_bytes)} that trying algorithms leaves behind, " if settled.left_bytes else ""
+        )
+        placed = replace(step, resident_bytes=beside, resident_reason=left + POOL_REASON)
         high = settled.high_bytes + step.resident_bytes
         return placed, pool_bounds(program.total_bytes, beside, high, growth=self.card.growth), settled.failure
 

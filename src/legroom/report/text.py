@@ -51,7 +51,7 @@ def estimate_text(estimate: Estimate) -> RenderableType:
                 style="dim",
             )
         )
-    elif not estimate.on_cpu:
+    elif not estimate.on_cpu and (estimate.engine, estimate.framework) != ("xla", "tensorflow"):
         parts.append(
             Text(
                 "The first step may take more while it tries algorithms; that is not known without the card, and does no harm.",
@@ -65,12 +65,16 @@ def estimate_text(estimate: Estimate) -> RenderableType:
     return Group(*parts)
 
 
-def over_text(estimate: Estimate) -> str:
-    return (
-        "upper bound"
-        if estimate.high_bytes > estimate.usable_bytes
-        else "first step, with what trying algorithms may leave behind,"
-    )
+def tight_text(estimate: Estimate) -> str:
+    """Why it does not fit though its peak would."""
+    failure, over = estimate.out_of_memory, estimate.need_bytes - estimate.usable_bytes
+    if failure is not None and failure.is_sure:
+        return "the free memory is torn." if failure.is_fragmentation else "what is left over is handed out whole."
+    if over > 0:
+        is_high = estimate.high_bytes > estimate.usable_bytes
+        what = "upper bound" if is_high else "first step, with what trying algorithms may leave behind,"
+        return f"its {what} is {format_bytes(over)} over."
+    return "it is too close to say."
 
 
 def verdict(estimate: Estimate) -> Text:
@@ -86,17 +90,9 @@ def verdict(estimate: Estimate) -> Text:
             f" into the {usable} that {name} can use of {estimate.gpu}, with {format_bytes(difference)} to spare."
         )
     elif estimate.peak_bytes <= estimate.usable_bytes:
-        text.append("\nIt may not fit", style="bold yellow")
-        text.append(
-            f" into the {usable} that {name} can use of {estimate.gpu}: "
-            + (
-                f"its {over_text(estimate)} is {format_bytes(-difference)} over."
-                if difference < 0
-                else "the free memory is torn."
-                if estimate.out_of_memory is None or not estimate.out_of_memory.less_bytes
-                else "it is too close to say."
-            )
-        )
+        sure = estimate.engine == "xla" and estimate.out_of_memory is not None and estimate.out_of_memory.is_sure
+        text.append("\nIt does not fit" if sure else "\nIt may not fit", style="bold red" if sure else "bold yellow")
+        text.append(f" into the {usable} that {name} can use of {estimate.gpu}: {tight_text(estimate)}")
     else:
         text.append("\nIt does not fit", style="bold red")
         over = estimate.peak_bytes - estimate.usable_bytes
@@ -110,8 +106,11 @@ def verdict(estimate: Estimate) -> Text:
 
 def shortage_text(failure: Failure) -> Text:
     """Where memory runs out, and whether it is torn or gone."""
-    less = format_bytes(failure.less_bytes)
-    begin = f"With {less} less, which is what the simulation may be off by, it" if failure.less_bytes else "It"
+    begin = "It"
+    if failure.less_bytes:
+        begin = f"With {format_bytes(failure.less_bytes)} less, which is what the simulation may be off by, it"
+    elif failure.more_bytes:
+        begin = f"If the card's program is larger by {format_bytes(failure.more_bytes)}, as it may be, it"
     text = Text(f"{begin} runs out at ").append(failure.asked_by, style="bold")
     text.append(
         f", which asks for {format_bytes(failure.asked_bytes)} when {format_bytes(failure.free_bytes)} are free"

@@ -61,7 +61,8 @@ class Executor(Ledger):
         for number, waits in enumerate(self.waits):
             if waits == 0:
                 node = self.graph.nodes[number]
-                groups.setdefault(node.variables[:1] or node.inputs[:1] or number, []).append(number)
+                reads = (("variable", *node.variables[:1]), ("tensor", *node.inputs[:1]), ("node", number))
+                groups.setdefault(next(read for read in reads if len(read) > 1), []).append(number)
         order = list(groups.values())
         Random(self.seed).shuffle(order)
         return [number for group in order for number in group]

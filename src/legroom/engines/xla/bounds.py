@@ -41,11 +41,13 @@ def bounds_around(peak_bytes: int, share: float) -> Bounds:
 
 def pool_bounds(total_bytes: int, beside_bytes: int, high_bytes: int, *, growth: bool) -> Bounds:
     """The range in which the peak in TensorFlow's pool lies, where that much was simulated at most. What trying algorithms makes of the regions
-    of a pool that grows is not known: one hole more may be handed out whole."""
+    of a pool that grows is not known: one hole more may be handed out whole. A card that finds other products faster may take much less."""
     if growth:
         most = int((total_bytes + beside_bytes) * (1 + WIDEST_SHARE)) + WIDEST_BYTES
         high_bytes = max(high_bytes, min(high_bytes + MOST_WASTE_BYTES, most))
-    return Bounds(low_bytes=int(total_bytes * (1 - SHARE)), high_bytes=high_bytes)
+    return Bounds(
+        low_bytes=int(total_bytes * (1 - WIDEST_SHARE)), high_bytes=max(high_bytes, total_bytes + beside_bytes)
+    )
 
 
 def left_by_tuning(step: Step, program: Program, usable_bytes: int) -> int | None:

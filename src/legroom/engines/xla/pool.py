@@ -20,22 +20,24 @@ from legroom.units import MIB
 GUARD_BYTES = 16 * MIB  # around what goes into a call that is timed
 STEPS = 2  # the first, which gives slots memory of their own, and one like all others
 UNLIMITED_BYTES = 2**46
-PARTS = 4  # how finely the doubt about the temporaries is tried: where they leave less than 128 MiB, a smaller piece may do worse
 
 
 @dataclass(frozen=True, slots=True)
 class Pooled:
-    """What the steps took at their fullest, and what found no room, if anything did."""
+    """What the steps took at their fullest, what trying algorithms had left of that, and what found no room, if anything did."""
 
     peak_bytes: int
+    left_bytes: int = 0
     failure: Failure | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Settled:
-    """The peak in the pool as the program is, the most that it takes if its temporaries are larger, and what finds no room then."""
+    """The peak in the pool as the program is, what of it trying algorithms has left, the most that it takes if its temporaries are larger, and
+    what finds no room then."""
 
     peak_bytes: int
+    left_bytes: int
     high_bytes: int
     failure: Failure | None
 
@@ -47,14 +49,18 @@ class CompiledSteps(Ledger):
         super().__init__(allocator)
         self.parameters = step.parameters
         self.makes_slots = step.makes_slots
+        self.constants = [piece for piece in program.allocations if piece.kind == "constant"]
         self.pieces = [piece for piece in program.allocations if piece.kind in ("temporary", "output")]
+        self.left_bytes = 0
         self.pool = allocator
         self.trials = program.trials
         self.more = more
         self.begun: list[tuple[Held | None, list[int]]] = []  # a tensor, and the variables that begin as it
 
     def place(self) -> None:
-        """The variables, as they are made."""
+        """The program's constants, and the variables as they are made."""
+        for piece in self.constants:
+            self.take("constant", piece.index, piece.size_bytes, readers=1, kept=True)
         numbers = [i for i, tensor in enumerate(self.parameters) if tensor.role != "input"]
         tensors = [self.parameters[i] for i in numbers]
         kinds = [Kind(tensor.role, tensor.shape, tensor.dtype, i) for i, tensor in enumerate(tensors)]
@@ -83,7 +89,7 @@ class CompiledSteps(Ledger):
         self.moment += 1
 
     def time(self, trial: Trial) -> None:
-        """A call is tried before the first step. If its hungriest algorithm finds no room, its second result stays for good."""
+        """A call is tried before the first step. If its hungriest algorithm finds no room, the last result that it had taken stays for good."""
         sizes = [*(size + GUARD_BYTES for size in trial.input_bytes), *[trial.output_bytes] * 2, trial.scratch_bytes]
         held: list[Held | None] = []
         try:
@@ -91,12 +97,15 @@ class CompiledSteps(Ledger):
         except OutOfMemory:
             if len(held) > len(trial.input_bytes):
                 held.pop()
+                self.left_bytes += trial.output_bytes
         for each in held:
             self.drop(each)
 
     def asking_name(self) -> str:
         owner, number = self.asking
-        return self.parameters[number].name if owner != "temporary" else "the compiled program (its temporaries)"
+        if owner in ("variable", "argument"):
+            return self.parameters[number].name
+        return "the compiled program" if owner == "constant" else "the compiled program (its temporaries)"
 
 
 def run_in(step: Step, program: Program, allocator: Bfc, more: float = 0.0) -> Pooled:
@@ -108,18 +117,16 @@ def run_in(step: Step, program: Program, allocator: Bfc, more: float = 0.0) -> P
         for _ in range(STEPS):
             steps.step()
     except OutOfMemory as error:
-        return Pooled(allocator.peak_in_use_bytes, failure_of(error, steps.asking_name()))
-    return Pooled(allocator.peak_in_use_bytes)
+        return Pooled(allocator.peak_in_use_bytes, steps.left_bytes, failure_of(error, steps.asking_name()))
+    return Pooled(allocator.peak_in_use_bytes, steps.left_bytes)
 
 
 def settle_in(step: Step, program: Program, share: float, room_bytes: int, pool: Callable[[int], Bfc]) -> Settled:
-    """In a pool of that size, whatever the temporaries really are up to that share; where they find no room, in one without an end."""
-    shares = [part * share / PARTS for part in range(PARTS + 1)]
-    found = [run_in(step, program, pool(room_bytes), more) for more in shares]
-    failures = [(more, each.failure) for more, each in zip(shares, found, strict=True) if each.failure is not None]
-    if not failures:
-        return Settled(found[0].peak_bytes, max(each.peak_bytes for each in found), None)
-    more, failure = failures[0]
-    peak, high = (run_in(step, program, pool(UNLIMITED_BYTES), each).peak_bytes for each in (0.0, share))
+    """In a pool of that size, as the program is and with temporaries that are larger by that share; where they find no room, in one without an end."""
+    likely, most = (run_in(step, program, pool(room_bytes), more) for more in (0.0, share))
+    if likely.failure is None and most.failure is None:
+        return Settled(likely.peak_bytes, likely.left_bytes, max(likely.peak_bytes, most.peak_bytes), None)
     temporary = sum(piece.size_bytes for piece in program.allocations if piece.kind == "temporary")
-    return Settled(peak, high, replace(failure, less_bytes=int(more * temporary)))
+    failure = likely.failure or (most.failure and replace(most.failure, more_bytes=int(share * temporary)))
+    peak, high = (run_in(step, program, pool(UNLIMITED_BYTES), more).peak_bytes for more in (0.0, share))
+    return Settled(peak, likely.left_bytes, high, failure)

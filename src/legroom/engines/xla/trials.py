@@ -44,6 +44,8 @@ def transform_bytes(convolution: Convolution) -> int:
     """What the algorithm by Fourier's transform asks for: both images and the filter, transformed. It knows no strides and no groups."""
     if convolution.strided or convolution.grouped or convolution.dilated_filter:
         return 0
+    if len(convolution.kernel) != len(convolution.spatial):
+        return 0
     if len(convolution.spatial) != 2:
         largest = max(convolution.x.size_bytes, convolution.y.size_bytes)
         return OTHER_TIMES * largest if max(convolution.kernel) > 1 else 0
