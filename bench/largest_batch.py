@@ -61,7 +61,7 @@ def predict(engine: str, name: str, policy: str, limit: int, start: int, *, only
 
     model, x, y = zoo.setup(name, start, policy)
     model.compile(model.optimizer, model.loss, jit_compile=engine == "xla")
-    found = legroom.estimate(model, (x, y), gpu="h200", budget=limit * 2**20, max_batch=not only_peak)
+    found = legroom.estimate(model, (x, y), gpu="h200", budget=limit * 2**20, engine=engine, max_batch=not only_peak)
     said = {"peak": found.peak_bytes} if only_peak else {"said": found.max_batch, "notes": found.notes}
     print("ROW " + json.dumps(said), flush=True)
 

@@ -224,6 +224,7 @@ def predict_gpu(cases: list[list[Any]]) -> None:
 
     from legroom.capture.factory import batch_tree
     from legroom.capture.keras_fit import capture_model
+    from legroom.engines.op.executor import Executor
     from legroom.front.local_source import LocalSource
     from legroom.front.simulated import Simulated
     from legroom.front.target import choose_card
@@ -232,7 +233,7 @@ def predict_gpu(cases: list[list[Any]]) -> None:
         """The data were put onto the card before."""
 
         def machine(self, most: int) -> Any:
-            return replace(super().machine(most), batch_arrives=False)
+            return replace(super().machine(most), executor=Executor, drifts=False)
 
     before, kept = None, {}
     for name, batch, policy, mode, allocator in cases:

@@ -4,7 +4,7 @@
 
 WANTED is a list of {"model", "policy", "limit" (MiB), "start", "said", "jit"}; with "jit" compiled by XLA, else op by op. For each the largest is looked for around "start", to 1%, in a process for every
 try; what was "said" is run in "again" processes (3) first, and if all of them train the search begins at what it would be 97% of. With "ways": ["keras", "legroom"] the largest by Keras' own accumulation over four batches and
-by Legroom's four micro-batches as well. A line for every try, and one at the end for every case. Nothing here asks Legroom for a prediction.
+by Legroom's four micro-batches as well. With "true", known from before, it is not looked for again. A line for every try, and one at the end for every case. Nothing here asks Legroom for a prediction.
 """
 
 import argparse
@@ -89,7 +89,9 @@ def find(case: dict[str, Any], book: Book, logs: str | None) -> None:
 
     said = case.get("said")
     trained = None if said is None else [fits(said) for _ in range(case.get("again", AGAIN))]
-    if said is not None and trained and all(trained):
+    if case.get("true"):
+        true = case["true"]
+    elif said is not None and trained and all(trained):
         true = largest(fits, math.floor(said / 0.97) + 1, 1.01, low=said)
     else:
         true = largest(fits, case["start"], 1.01)

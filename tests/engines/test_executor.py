@@ -3,9 +3,7 @@
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from made_up_graphs import Counting, Draft, MadeUpKernels, Watched, drafts, executed, names, peak
-
-from legroom.engines.op.planned import Planned
+from made_up_graphs import Draft, drafts, executed, names, peak
 
 law = settings(max_examples=60, deadline=None)
 
@@ -270,20 +268,6 @@ def test_variables_that_begin_as_one_tensor_part_when_they_are_written_to():
     executor.step()
     assert executor.allocator.in_use_bytes == 30
     assert len({id(buffer) for buffer in executor.variables}) == 3
-
-
-def test_a_batch_that_arrives_is_let_go_when_it_has_been_read():
-    draft = Draft()
-    draft.add("last", draft.add("reads", draft.argument(50), size=7), size=9)
-    executor = Watched(Planned(draft.graph(), MadeUpKernels()), Counting(), 1, batch_arrives=True)
-    executor.place()
-    assert executor.allocator.in_use_bytes == 0
-    for _ in range(2):
-        executor.start_recording()
-        executor.step()
-        (batch,) = of(executor, "argument")
-        assert batch.death is not None
-        assert executor.allocator.in_use_bytes == 0
 
 
 # In any graph

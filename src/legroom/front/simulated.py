@@ -7,7 +7,8 @@ from typing import Any
 from legroom.engines import cache
 from legroom.engines.bfc import Bfc, OrderedMemory
 from legroom.engines.codec import program_from_json, program_to_json
-from legroom.engines.op.bounds import Doubt, bounds_of, doubt_of
+from legroom.engines.op.arrivals import ArrivingExecutor
+from legroom.engines.op.bounds import Doubt, bounds_of, doubt_of, is_torn, share_of
 from legroom.engines.op.collection import collector_paused
 from legroom.engines.op.graph import Graph
 from legroom.engines.op.grappler import Device
@@ -111,17 +112,24 @@ class Simulated:
         outcome = self.simulate(lowered, None)
         room = max(1, self.usable_bytes - beside_bytes)
         is_tight = 2 * max((*outcome.peaks, *outcome.later_peaks)) > room  # else no tear could matter
-        doubt = doubt_of(lowered.work, on_cpu=self.card.is_cpu)
+        share = None
+        if not self.card.is_cpu:
+            share = share_of(lowered.work, self.card.gpu, max(outcome.peaks), growth=self.card.growth)
+        doubt = doubt_of(lowered.work, share=share)
         shortage = self.shortage(lowered, room, doubt) if is_tight else None
         return Answer(lowered.step, outcome, shortage, doubt, notes_of(lowered.work))
 
     def shortage(self, lowered: OpStep, room: int, doubt: Doubt) -> Failure | None:
-        """What finds no room, or on a GPU, where steps run in one order, would find none if there were a little less."""
-        less = 0 if self.card.is_cpu else min(doubt.less_bytes(room), room - 1)
-        failure = self.simulate(lowered, room - less).failure
-        if failure is None or not less:
+        """What finds no room, or on a GPU would find none if there were a little less, or a pool with more than a little less that would then be torn."""
+        failure = self.simulate(lowered, room).failure
+        if failure is not None or self.card.is_cpu:
             return failure
-        return self.simulate(lowered, room).failure or replace(failure, less_bytes=less)
+        full, torn = (min(less, room - 1) for less in doubt.less_bytes(room))
+        failure = self.simulate(lowered, room - full).failure
+        if failure is not None:
+            return replace(failure, less_bytes=full)
+        failure = self.simulate(lowered, room - torn).failure
+        return replace(failure, less_bytes=torn) if failure is not None and is_torn(failure, room) else None
 
     def lowered_at(self, batch: int | None) -> OpStep:
         self.say(f"tracing the step at batch {batch}")
@@ -149,4 +157,4 @@ class Simulated:
             return Machine(kernels, lambda: Bfc(most, memory=OrderedMemory(descending=True)), card.cores, drifts=True)
         growth = card.growth
         pool = lambda: Bfc(most, growth=growth, garbage_collection=True)  # noqa: E731
-        return Machine(GpuKernels(card.gpu), pool, HOST_THREADS, batch_arrives=True)
+        return Machine(GpuKernels(card.gpu), pool, HOST_THREADS, drifts=True, executor=ArrivingExecutor)

@@ -5,13 +5,20 @@ from dataclasses import dataclass
 from legroom.engines.op.graph import Graph
 from legroom.engines.op.simulate import Outcome
 from legroom.engines.op.trace import EagerTrace
-from legroom.engines.op.unknown import compiled_bytes, unknown_bytes
+from legroom.engines.op.unknown import compiled_bytes, convolved_bytes, has_recurrent_kernels, unknown_bytes
+from legroom.gpus import Gpu
 from legroom.memory.estimate import Bounds
+from legroom.records.simulation import Failure
 
 SHARE = (
     0.12  # how kernels fall out in time differs from run to run, and which algorithm cuDNN takes is the card's to say
 )
-TORN_SHARE = 0.025  # of a card's pool: real ones were torn a little earlier than simulated ones
+# Of a graph's step in one pool, where no kernel of cuDNN's is in doubt: on the kind of card that was measured (docs/plan.md), and on others.
+MEASURED_SHARE, POOL_SHARE = 0.02, 0.05
+MEASURED_CAPABILITY = 9, 0
+GONE_SHARE = 0.02  # of a card's pool: real ones were full a little earlier than simulated ones
+TORN_SHARE = 0.08  # and torn earlier still: where much is left that is of no use, luck decides
+MUCH_SHARE = 0.03
 CPU_HIGH_SHARE = 0.16  # on a CPU the data's batches lie in the same allocator
 CPU_LATER_SHARE = 0.13  # past the largest of many steps: of 60 steps with and without actions one was 10.1% above it, the others 7% at most
 UNKNOWN_SHARE = 0.5  # of what ops make that the simulation does not know
@@ -28,16 +35,30 @@ class Doubt:
     unknown_bytes: int = 0
     above_bytes: int = 0
 
-    def less_bytes(self, room_bytes: int) -> int:
-        """How much of a card's pool must be left over for a simulated step that finds room in it to be sure to."""
-        return int(TORN_SHARE * room_bytes) + self.above_bytes
+    def less_bytes(self, room_bytes: int) -> tuple[int, int]:
+        """How much of a card's pool must be left over for a simulated step that finds room in it to be sure to: before it is full, and before it is torn."""
+        return int(GONE_SHARE * room_bytes) + self.above_bytes, int(TORN_SHARE * room_bytes) + self.above_bytes
 
 
-def doubt_of(work: Graph | EagerTrace, *, on_cpu: bool) -> Doubt:
-    """What is open of that step on a card, or on a CPU."""
+def is_torn(failure: Failure, room_bytes: int) -> bool:
+    """Whether much more was free than was asked for."""
+    return failure.free_bytes - failure.asked_bytes > MUCH_SHARE * room_bytes
+
+
+def share_of(work: Graph | EagerTrace, gpu: Gpu, peak_bytes: int, *, growth: bool) -> float:
+    """By how much of itself a step on a card may take more than was simulated. Of an algorithm of cuDNN's all that is known is that it may copy its convolution's arrays."""
+    if growth or not isinstance(work, Graph) or has_recurrent_kernels(work):
+        return SHARE
+    sure = MEASURED_SHARE if gpu.compute_capability == MEASURED_CAPABILITY else POOL_SHARE
+    return min(SHARE, sure + convolved_bytes(work) / max(1, peak_bytes))
+
+
+def doubt_of(work: Graph | EagerTrace, *, share: float | None) -> Doubt:
+    """What is open of that step on a card of which it may take that share more, or (None) on a CPU."""
+    on_cpu = share is None
     unknown, undecided = unknown_bytes(work), work.undecided_bytes if isinstance(work, Graph) else 0
     inside = compiled_bytes(work) * (CPU_COMPILED_TIMES if on_cpu else GPU_COMPILED_TIMES)
-    shares = (CPU_HIGH_SHARE, CPU_LATER_SHARE) if on_cpu else (SHARE, SHARE)
+    shares = (CPU_HIGH_SHARE, CPU_LATER_SHARE) if share is None else (share, share)
     return Doubt(*shares, unknown, inside + undecided)
 
 

@@ -23,7 +23,9 @@ SPREAD = 0.7  # of a kernel's time from run to run, as a power of two
 
 
 @dataclass(slots=True)
-class _Thread:
+class Thread:
+    """One of the pool's: what it will run itself, what others may take from it, what it runs."""
+
     inline: deque[int] = field(default_factory=deque)
     tasks: deque[int] = field(default_factory=deque)
     running: int | None = None
@@ -32,40 +34,42 @@ class _Thread:
 
 
 class Executor(Ledger):
-    """Runs a graph's steps one after the other on one allocator; variables and constants live through all of them, and arguments unless batches arrive."""
+    """Runs a graph's steps one after the other on one allocator; variables, arguments and constants live through all of them."""
+
+    spread = SPREAD
 
     def __init__(
-        self, planned: Planned, allocator: Allocator, threads: int, seed: int = 0, *, batch_arrives: bool = False
+        self, planned: Planned, allocator: Allocator, threads: int, seed: int = 0, *, waits: list[int] | None = None
     ) -> None:
         """`seed`: another one makes kernels take other times, and so lets them run in another order that might happen as well.
-        `batch_arrives`: every step gets its arguments anew, and lets them go when they have been read."""
+        `waits`: for how many others each node waits, if not as the graph says."""
         super().__init__(allocator)
         self.graph = planned.graph
         self.kernels = planned.kernels
         self.plans, self.copied_on_read = planned.plans, planned.copied_on_read
-        self.consumers, self.waits, self.reads = planned.consumers, planned.waits, planned.reads
+        self.consumers, self.reads = planned.consumers, planned.reads
+        self.waits = planned.waits if waits is None else waits
         self.threads = threads
-        self.batch_arrives = batch_arrives
         self.seed, self.random = seed, Random(seed) if seed else None
         self.variables: list[Held | None] = []
         self.fixed: dict[int, Held | None] = {}
         self.bound: dict[int, Held | None] = {}
         self.temporaries: dict[int, list[Held]] = {}
         self.is_short = False  # some thread waits for room
-        self.first = self.first_ready()
+        order = self.sources()
+        Random(seed).shuffle(order)
+        self.first = [number for group in order for number in group]
 
-    def first_ready(self) -> list[int]:
-        """What the thread that runs the graph's source finds ready, in the order in which it comes to the arguments and variables that are read:
-        the source's edges are a set of pointers, and so in another order in every process."""
+    def sources(self) -> list[list[int]]:
+        """What the thread that runs the graph's source finds ready, by the arguments and variables that are read: it comes to these
+        in another order in every process, since the source's edges are a set of pointers."""
         groups: dict[object, list[int]] = {}
         for number, waits in enumerate(self.waits):
             if waits == 0:
                 node = self.graph.nodes[number]
                 reads = (("variable", *node.variables[:1]), ("tensor", *node.inputs[:1]), ("node", number))
                 groups.setdefault(next(read for read in reads if len(read) > 1), []).append(number)
-        order = list(groups.values())
-        Random(self.seed).shuffle(order)
-        return [number for group in order for number in group]
+        return list(groups.values())
 
     def place(self, made: Sequence[tuple[tuple[int, ...], int]] | None = None) -> None:
         """Takes memory for what exists before the first step: variables in the order in which they were made (those that begin as one
@@ -77,11 +81,14 @@ class Executor(Ledger):
             for variable in group:
                 self.variables[variable] = buffer
         groups: tuple[tuple[Owner, tuple[int, ...]], ...]
-        arguments = () if self.batch_arrives else self.graph.arguments
-        groups = (("argument", arguments), ("constant", self.graph.constants))
+        groups = (("argument", self.kept_arguments()), ("constant", self.graph.constants))
         for owner, tensors in groups:
             for number, tensor in enumerate(tensors):
                 self.fixed[tensor] = self.take(owner, number, self.size_of(tensor), readers=1, kept=True)
+
+    def kept_arguments(self) -> tuple[int, ...]:
+        """Those that are there before the first step, and after the last."""
+        return self.graph.arguments
 
     def size_of(self, tensor: int) -> int:
         return self.kernels.output_bytes(Op("", "_Arg", (), (self.graph.tensors[tensor],)), 0)
@@ -91,7 +98,7 @@ class Executor(Ledger):
         self.bound, self.is_short = {}, False
         self.bind_fixed()
         self.pending = list(self.waits)
-        pool = [_Thread() for _ in range(self.threads)]
+        pool = [Thread() for _ in range(self.threads)]
         self.hand_out(pool[0], self.first)
         clock = self.kernels.clock()
         idle: list[int] = []
@@ -102,9 +109,8 @@ class Executor(Ledger):
             i = clock.end_next()
             thread = pool[i]
             assert thread.running is not None
-            ready = self.end(thread.running)
-            thread.running = None
-            self.hand_out(thread, ready)
+            ended, thread.running = thread.running, None
+            self.hand_on(pool, i, ended, clock, idle)
             if self.is_short:
                 for j, other in enumerate(pool):
                     if other.waiting is not None:
@@ -115,28 +121,32 @@ class Executor(Ledger):
                 self.begin_next(pool, idle.pop(0), clock, idle)
             if self.is_short:
                 self.require_progress(pool, clock)
-        for tensor in self.graph.returned:
-            self.drop(self.bound.get(tensor))
+        self.give_back([self.bound.get(tensor) for tensor in self.graph.returned])
+
+    def give_back(self, returned: list[Held | None]) -> None:
+        """The step is over: whoever called it has no use for what it returned."""
+        for buffer in returned:
+            self.drop(buffer)
 
     def bind_fixed(self) -> None:
-        """What the step finds there: its arguments, which may be new ones every time, and constants."""
-        if self.batch_arrives:
-            for number, tensor in enumerate(self.graph.arguments):
-                read = self.reads[tensor] > 0
-                self.fixed[tensor] = self.take("argument", number, self.size_of(tensor)) if read else None
-        for tensor in (*self.graph.arguments, *self.graph.constants):
+        """What the step finds there: its arguments and constants."""
+        for tensor in (*self.kept_arguments(), *self.graph.constants):
             buffer = self.fixed[tensor]
             if buffer is not None:
                 buffer.readers += self.reads[tensor]
             self.bound[tensor] = buffer
 
-    def require_progress(self, pool: list[_Thread], clock: Clock) -> None:
+    def require_progress(self, pool: list[Thread], clock: Clock) -> None:
         """Out of memory is when one waits for room and nobody runs who could make some."""
         stuck = next((thread.waiting for thread in pool if thread.waiting is not None), None)
         if not clock and stuck is not None:
             raise stuck[1]
 
-    def hand_out(self, thread: _Thread, ready: list[int]) -> None:
+    def hand_on(self, pool: list[Thread], i: int, ended: int, clock: Clock, idle: list[int]) -> None:
+        """A thread has run that node: what it made ready is the thread's to run, or to hand out."""
+        self.hand_out(pool[i], self.end(ended))
+
+    def hand_out(self, thread: Thread, ready: list[int]) -> None:
         """Cheap nodes stay with the thread; of expensive ones the last does, if nothing else is left to do."""
         expensive = []
         for node in ready:
@@ -149,7 +159,7 @@ class Executor(Ledger):
         for node in expensive:
             thread.tasks.appendleft(node)
 
-    def begin_next(self, pool: list[_Thread], i: int, clock: Clock, idle: list[int]) -> None:
+    def begin_next(self, pool: list[Thread], i: int, clock: Clock, idle: list[int]) -> None:
         thread = pool[i]
         if thread.inline:
             node = thread.inline.popleft()
@@ -163,7 +173,7 @@ class Executor(Ledger):
             node = victim.tasks.pop()
         self.start(pool, i, node, clock)
 
-    def start(self, pool: list[_Thread], i: int, node: int, clock: Clock) -> None:
+    def start(self, pool: list[Thread], i: int, node: int, clock: Clock) -> None:
         """Starts a node, or lets its thread wait for memory: TensorFlow tries again for ten seconds while others run."""
         thread = pool[i]
         try:
@@ -174,7 +184,7 @@ class Executor(Ledger):
         thread.running, thread.waiting = node, None
         seconds = self.plans[node].seconds
         if self.random is not None:
-            seconds *= 2 ** self.random.uniform(-SPREAD, SPREAD)
+            seconds *= 2 ** self.random.uniform(-self.spread, self.spread)
         clock.start(i, seconds)
 
     def begin(self, number: int) -> None:

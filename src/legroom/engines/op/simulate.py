@@ -34,13 +34,13 @@ ROLES: dict[str, Category] = {"weight": "weights", "state": "weights", "optimize
 @dataclass(frozen=True, slots=True)
 class Machine:
     """What the step runs on: kernels, an allocator (a new one for each run), and the threads that run ops. `drifts`: they run them in
-    another order at every step. `batch_arrives`: the data come from another memory, a batch at every step."""
+    another order at every step. `executor`: what runs them."""
 
     kernels: Kernels
     allocator: Callable[[], Bfc]
     threads: int
     drifts: bool = False
-    batch_arrives: bool = False
+    executor: type[Executor] = Executor
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +105,7 @@ class Run:
 
 def run(planned: Planned, names: "Names", machine: Machine, seed: int) -> Run:
     allocator = machine.allocator()
-    executor = Executor(planned, allocator, machine.threads, seed, batch_arrives=machine.batch_arrives)
+    executor = machine.executor(planned, allocator, machine.threads, seed)
     failure = tell_second_step(executor, allocator, lambda: executor.place(names.creation()), names.asking)
     return Run(allocator.peak_in_use_bytes, executor, allocator, failure)
 

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 from legroom.engines.op.graph import COMPILED_CALL, LOOP_END, LOOP_GATE, Graph
+from legroom.engines.op.kernels_gpu_geometry import arrays
 from legroom.engines.op.lists import LIST_KINDS
 from legroom.engines.op.op_counts import moved_bytes
 from legroom.engines.op.ops import Op
@@ -57,6 +58,16 @@ def compiled_bytes(work: Graph | EagerTrace) -> int:
     """The most that goes into and comes out of one function that XLA compiles inside the step."""
     calls = (op for op in ops_of(work) if op.kind == COMPILED_CALL)
     return max((moved_bytes(op) for op in calls), default=0)
+
+
+def convolved_bytes(work: Graph | EagerTrace) -> int:
+    """Image and result of the largest convolution."""
+    convolutions = (arrays(op) for op in ops_of(work) if "Conv" in op.kind and op.kind in KNOWN)
+    return max((image.size_bytes + result.size_bytes for image, _, result in convolutions), default=0)
+
+
+def has_recurrent_kernels(work: Graph | EagerTrace) -> bool:
+    return any(op.kind.startswith("CudnnRNN") for op in ops_of(work))
 
 
 def notes_of(work: Graph | EagerTrace) -> tuple[str, ...]:
