@@ -36,6 +36,19 @@ class Counting(layers.Layer):  # type: ignore[misc]
         return x
 
 
+class CountingOutside(layers.Layer):  # type: ignore[misc]
+    """Its state is a variable that Keras knows nothing of."""
+
+    def build(self, _: Any) -> None:
+        import tensorflow as tf
+
+        self.calls = tf.Variable(1.0, trainable=False)
+
+    def call(self, x: Any) -> Any:
+        self.calls.assign_add(1.0)
+        return x * self.calls
+
+
 class OwnNoise(layers.Layer):  # type: ignore[misc]
     """Random, but each sample by itself."""
 
@@ -73,6 +86,11 @@ REFUSED: dict[str, tuple[Any, str]] = {
     "a layer": (fresh(Centred, name="centred"), "the layer 'centred' looks at several samples"),
     "operations": (centred_by_operations, "the layer 'subtract.*' looks at several samples"),
     "an axis": (fresh(layers.Softmax, axis=0, name="soft"), "the layer 'soft' looks at several samples"),
+    "an axis from the end": (fresh(layers.Softmax, axis=-2, name="soft"), "the layer 'soft' looks at several samples"),
+    "an activation": (
+        fresh(layers.Dense, units=5, activation=centred_by_operations, name="own"),
+        "the layer 'own' looks at several samples",
+    ),
     "subclassed": (None, "the model '.*' looks at several samples"),
     "state": (fresh(Counting, name="counting"), "counting/calls' is changed at every call"),
 }
@@ -103,6 +121,13 @@ def said(middle: Any, **settings: Any) -> str:
     return ""
 
 
+def loss_said(loss: Any) -> str:
+    try:
+        return said([], loss=loss)
+    except LegroomError as error:
+        return str(error)
+
+
 @pytest.mark.tensorflow
 @pytest.mark.parametrize("run_eagerly", [False, True], ids=["graph", "eager"])
 @pytest.mark.parametrize("name", REFUSED)
@@ -114,6 +139,42 @@ def test_what_is_no_mans_own_is_not_cut(name: str, run_eagerly: bool) -> None:
     with pytest.raises(InputError, match=why):
         model.train_on_batch(X, Y)
     assert all(np.array_equal(a, b.numpy()) for a, b in zip(before, model.variables, strict=False))
+
+
+@pytest.mark.tensorflow
+@pytest.mark.parametrize("run_eagerly", [False, True], ids=["graph", "eager"])
+def test_a_state_that_keras_knows_nothing_of_is_found_too(run_eagerly: bool) -> None:
+    assert "a tf.Variable' is changed at every call" in said(fresh(CountingOutside), run_eagerly=run_eagerly)
+
+
+class Balanced(keras.Model):  # type: ignore[misc]
+    """Beside what it predicts, one number for the batch."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.last = layers.Dense(3)
+
+    def call(self, x: Any) -> Any:
+        found = self.last(x)
+        return found, ops.reshape(ops.square(ops.mean(found)), (1, 1))
+
+
+def balanced(second: Any) -> Any:
+    model = Balanced()
+    model.compile(keras.optimizers.SGD(0.1), ["mse", second])
+    split(model, 2)
+    return model.train_on_batch(X, (Y, np.zeros((8, 1), "float32")))
+
+
+@pytest.mark.tensorflow
+def test_an_output_that_is_not_of_samples_is_not_compared_with_labels() -> None:
+    with pytest.raises(InputError, match=r"output 1 of the model '.*' has no row for each sample"):
+        balanced(lambda y_true, y_pred: ops.mean(y_pred))
+
+
+@pytest.mark.tensorflow
+def test_where_no_loss_looks_at_it_it_is_no_matter() -> None:
+    assert np.isfinite(balanced(None))
 
 
 @pytest.mark.tensorflow
@@ -168,15 +229,18 @@ sys.path.insert(0, sys.argv[1])
 import test_microbatch_samples as here
 print("FOUND " + json.dumps({name: here.said(middle) for name, (middle, _) in here.REFUSED.items()}))
 print("FOUND " + json.dumps({name: here.said(middle) for name, middle in here.TAKEN.items()}))
+losses = {"3": here.over(3.0), "above": here.above(-1000.0), "clipped": here.clipped}
+print("FOUND " + json.dumps({name: here.loss_said(loss) for name, loss in losses.items()}))
 """
     env = os.environ | {"KERAS_BACKEND": "jax", "JAX_PLATFORMS": "cpu"}
     command = [sys.executable, "-c", code, str(pathlib.Path(__file__).parent)]
     done = subprocess.run(command, capture_output=True, text=True, env=env, check=False)
     assert done.returncode == 0, done.stderr[-3000:]
-    refused, taken = (json.loads(line[6:]) for line in done.stdout.splitlines() if line.startswith("FOUND "))
+    refused, taken, losses = (json.loads(line[6:]) for line in done.stdout.splitlines() if line.startswith("FOUND "))
     words = {name: "changed" if name == "state" else "several samples" for name in refused}
     assert [name for name in refused if words[name] not in refused[name]] == []
     assert set(taken.values()) == {""}
+    assert {name: "in slices" in why for name, why in losses.items()} == {"3": True, "above": True, "clipped": False}
 
 
 def over(mark: float) -> Callable[[Any, Any], Any]:
@@ -202,14 +266,14 @@ def sparse(mark: int) -> Callable[[Any, Any], Any]:
 
 
 @pytest.mark.tensorflow
-@pytest.mark.parametrize("mark", [-1.0, -100.0, -999.0, 255.0, float("nan")])
+@pytest.mark.parametrize("mark", [-1.0, -100.0, -999.0, 255.0, -9999.0, 3.0, float("nan")])
 def test_losses_that_leave_marks_out_are_refused(mark: float) -> None:
     with pytest.raises(InputError, match="cannot be computed in slices"):
         split(made([], over(mark)), 2)
 
 
 @pytest.mark.tensorflow
-@pytest.mark.parametrize("mark", [-1, 255, -100])
+@pytest.mark.parametrize("mark", [-1, 255, -100, 3, 50256])
 def test_so_are_those_of_whole_labels(mark: int) -> None:
     model = made([], sparse(mark))
     split(model, 2)  # its labels are not known yet
@@ -217,11 +281,47 @@ def test_so_are_those_of_whole_labels(mark: int) -> None:
         model.train_on_batch(X, np.arange(8) % 3)
 
 
+def above(limit: float) -> Callable[[Any, Any], Any]:
+    """A mean over the labels above a limit."""
+
+    def loss(y_true: Any, y_pred: Any) -> Any:
+        kept = ops.cast(y_true > limit, y_pred.dtype)
+        return ops.sum(ops.square(y_true - y_pred) * kept) / ops.sum(kept)
+
+    return loss
+
+
+def scaled_down(y_true: Any, y_pred: Any) -> Any:
+    """By the batch's own size of labels, where that is large."""
+    return ops.mean(ops.square(y_true - y_pred)) / ops.maximum(1.0, ops.mean(ops.absolute(y_true)) / 10)
+
+
+def clipped(y_true: Any, y_pred: Any) -> Any:
+    """Each sample by itself, for all that is compared."""
+    errors = ops.minimum(ops.abs(y_true - y_pred), 2.5)
+    return ops.mean(ops.where(y_true > 1.5, 3.0 * errors, ops.where(ops.equal(y_true, 7.0), 0.0, errors)))
+
+
 @pytest.mark.tensorflow
-def test_and_a_compute_loss_that_does() -> None:
+@pytest.mark.parametrize(
+    "loss", [above(-1000.0), above(1e3), above(-2.5), scaled_down], ids=["-1000", "1000", "-2.5", "scaled"]
+)
+def test_so_are_those_that_look_at_how_large_labels_are(loss: Any) -> None:
+    with pytest.raises(InputError, match="cannot be computed in slices"):
+        split(made([], loss), 2)
+
+
+@pytest.mark.tensorflow
+def test_a_mean_that_compares_each_sample_with_numbers_is_taken() -> None:
+    assert said([], loss=clipped) == ""
+
+
+@pytest.mark.tensorflow
+@pytest.mark.parametrize("mark", [-1.0, 17.0])
+def test_and_a_compute_loss_that_does(mark: float) -> None:
     class Own(keras.Model):  # type: ignore[misc]
         def compute_loss(self, x: Any = None, y: Any = None, y_pred: Any = None, *_: Any, **__: Any) -> Any:
-            return over(-1.0)(y, y_pred)
+            return over(mark)(y, y_pred)
 
     inputs = keras.Input((6,))
     model = Own(inputs, layers.Dense(3)(inputs))

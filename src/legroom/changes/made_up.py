@@ -1,12 +1,13 @@
 """Made-up samples on which losses, models and steps are tried out: random ones, and labels with the marks that losses often leave out."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from legroom.errors import InputError
 
 ROWS = 6
 LENGTH = 5  # where a dimension other than the batch's is not known
+LARGE = 1000.0
 IGNORED = (-1.0, 255.0, -100.0, -999.0, float("nan"))  # what labels that a loss leaves out are often marked with
 
 
@@ -46,12 +47,12 @@ def rows_of(arrays: Any, start: int, stop: int) -> Any:
     return keras.tree.map_structure(cut, arrays)
 
 
-def ignored_labels(labels: Any, seed: int) -> Iterator[Any]:
-    """These labels, with a mark in place of some of them, for each of the usual marks that their type can hold."""
+def ignored_labels(labels: Any, seed: int, marks: Iterable[float] = IGNORED) -> Iterator[Any]:
+    """These labels, with a mark in place of some of them, for each of the marks that their type can hold."""
     import keras
 
     chosen = random_like(labels, "binary", seed + 1)
-    for mark in IGNORED:
+    for mark in marks:
         changed: list[bool] = []
 
         def marked(values: Any, marks: Any, mark: float = mark, changed: list[bool] = changed) -> Any:
@@ -62,6 +63,16 @@ def ignored_labels(labels: Any, seed: int) -> Iterator[Any]:
         made = keras.tree.map_structure(marked, labels, chosen)
         if any(changed):
             yield made
+
+
+def scaled_labels(labels: Any) -> Any:
+    """These labels, of another order of magnitude where they are no classes: what a loss does to large ones only."""
+    import keras
+
+    def scaled(values: Any) -> Any:
+        return values * values.dtype.type(LARGE) if values is not None and values.dtype.kind == "f" else values
+
+    return keras.tree.map_structure(scaled, labels)
 
 
 def with_mark(values: Any, marks: Any, mark: float) -> Any:

@@ -14,7 +14,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeVar
 
-from legroom.changes.made_up import ROWS, ignored_labels, random_like, rows_of
+from legroom.changes.compared import compared_by, marks_around
+from legroom.changes.made_up import IGNORED, ROWS, ignored_labels, random_like, rows_of, scaled_labels
 from legroom.errors import InputError
 
 Kind = Literal["samples", "mean", "sum"]  # one value a sample; one number that is their mean; one that is their sum
@@ -23,6 +24,7 @@ Result = TypeVar("Result")
 
 CUTS = ((0, 4), (4, 6))  # uneven, so that a plain mean of slices is told from a weighted one
 TOLERANCE = 1e-3
+MOST_INPUTS = 6  # numbers among inputs that are tried, each of which takes three forward passes
 COUPLED = ("dice", "tversky", "circle")  # of Keras' own losses those that may look at several samples at once
 STYLES = ("binary", "unit", "signed", "binary again")
 
@@ -111,9 +113,9 @@ def probe_loss(loss: Any, y_true: Any, y_pred: Any) -> LossKind:
         kinds = kinds_of_outputs(*whole_and_slices(lambda rows: [call(*rows)], pair))[0]
         if kinds is not None:
             found = kinds if found is None else found & kinds
-    for labels in ignored_labels(random_like(y_true, "binary"), 0):
-        pair = (labels, random_like(y_pred, "unit", seed=1))
-        kinds = kinds_or_none(lambda rows: [call(*rows)], pair)
+    predictions = random_like(y_pred, "unit", seed=1)
+    for labels in unusual_labels(call, random_like(y_true, "binary"), random_like(y_true, "signed"), predictions):
+        kinds = kinds_or_none(lambda rows: [call(*rows)], (labels, predictions))
         if kinds is not None and found is not None:
             found = found & kinds
     if not found or (own_call and found == {"samples"}):
@@ -125,10 +127,22 @@ def probe_loss(loss: Any, y_true: Any, y_pred: Any) -> LossKind:
     return LossKind(first_of(found), own_call)
 
 
+def unusual_labels(call: Callable[..., Any], labels: Any, values: Any, *others: Any) -> Iterator[Any]:
+    """Labels with marks for what is to be left out, the usual ones and around the numbers that `call` compares with; and large values."""
+    around = marks_around(eagerly(lambda: compared_by(call, labels, *others)))
+    yield from ignored_labels(labels, 0, dict.fromkeys((*IGNORED, *around)))
+    yield scaled_labels(values)
+
+
 def kinds_or_none(call: Callable[[Any], list[Any]], arrays: Any) -> set[Kind] | None:
     """As `kinds_of_outputs`, of one number; None also where the user's code does not take such labels."""
+    found = all_kinds_or_none(call, arrays)
+    return None if found is None else found[0]
+
+
+def all_kinds_or_none(call: Callable[[Any], list[Any]], arrays: Any) -> list[set[Kind] | None] | None:
     try:
-        return kinds_of_outputs(*whole_and_slices(call, arrays))[0]
+        return kinds_of_outputs(*whole_and_slices(call, arrays))
     except Exception:  # noqa: BLE001 - a class of that number does not exist, say
         return None
 
@@ -140,7 +154,14 @@ def probe_added(model: Any, x: Any, count: int) -> tuple[Kind, ...]:
         def call(rows: Any, training: bool = training) -> list[Any]:
             return added_losses(model, rows[0], training)
 
-        found = kinds_of_model(call, (x,))
+        (rows,) = made_for_model((x,))
+        found = kinds_of_outputs(*whole_and_slices(call, (rows,)))
+        compared = eagerly(lambda: compared_by(lambda x: call((x,)), rows))  # noqa: B023
+        for marked in ignored_labels(rows, 0, compared[:MOST_INPUTS]):  # a padding id among the inputs, say
+            kinds = all_kinds_or_none(call, (marked,))
+            if kinds is not None and len(kinds) == len(found):
+                pairs = zip(found, kinds, strict=True)
+                found = [one if other is None else (one or set()) & other for one, other in pairs]
         if len(found) == count and all(found):
             return tuple(first_of(kinds) for kinds in found if kinds)
     raise undecided(model, "add_loss()")
@@ -151,29 +172,54 @@ def probe_model(model: Any, part: Any) -> Kind:
     import keras
 
     weighted = part.sample_weight is not None
+    specs = (part.x, part.y, part.sample_weight) if weighted else (part.x, part.y)
+    x, y, *weight = made_for_model(specs)
     for training in (True, False):
+        forward = Forward(model, training)
 
-        def call(rows: Any, training: bool = training) -> list[Any]:
+        def loss_of(rows: Any, forward: Forward = forward) -> Any:
             x, y, *weight = rows
-            sample_weight = weight[0] if weighted else None
-            trainable, others = model_values(model)
-            y_pred, others, losses = call_model(model, (trainable, others), x, training)
-            mapping = [*zip(model.trainable_variables, trainable, strict=True)]
-            mapping += [*zip(model.non_trainable_variables, others, strict=True)]
+            y_pred, mapping, losses = forward.of(x)
             with keras.StatelessScope(state_mapping=mapping), overriding(model, losses):
-                return [model._compute_loss(x, y, y_pred, sample_weight, training=True)]
+                return model._compute_loss(x, y, y_pred, weight[0] if weight else None, training=True)
 
-        specs = (part.x, part.y, part.sample_weight) if weighted else (part.x, part.y)
-        found = kinds_of_model(call, specs)[0]
+        def call(rows: Any, loss_of: Callable[[Any], Any] = loss_of) -> list[Any]:
+            return [loss_of(rows)]
+
+        found = kinds_of_outputs(*whole_and_slices(call, (x, y, *weight)))[0]
         if found and found != {"samples"}:
-            arrays = made_for_model(specs)
-            for labels in ignored_labels(arrays[1], 1):
-                kinds = kinds_or_none(call, (arrays[0], labels, *arrays[2:]))
+            inputs = rows_of(x, 0, ROWS)
+            compares = lambda labels, *weight: loss_of((inputs, labels, *weight))  # noqa: B023, E731
+            for labels in unusual_labels(compares, y, random_like(part.y, "signed", 1), *weight):
+                kinds = kinds_or_none(call, (x, labels, *weight))
                 found = found if kinds is None else found & kinds
             if not found:
                 break
             return first_of(found - {"samples"})
     raise undecided(model, "compute_loss()")
+
+
+@dataclass(frozen=True)
+class Forward:
+    """A model's made-up forward pass, once for each number of rows: labels may differ from one call to the next, rows do not."""
+
+    model: Any
+    training: bool
+    known: dict[int, Any] = field(default_factory=dict)
+
+    def of(self, x: Any) -> tuple[Any, list[Any], list[Any]]:
+        """Outputs, what to find in the variables meanwhile, and the losses that layers added."""
+        import keras
+
+        rows = int(keras.tree.flatten(x)[0].shape[0])
+        if rows not in self.known:
+            trainable, others = model_values(self.model)
+            y_pred, others, losses = call_model(self.model, (trainable, others), x, self.training)
+            mapping = [*zip(self.model.trainable_variables, trainable, strict=True)]
+            mapping += [*zip(self.model.non_trainable_variables, others, strict=True)]
+            self.known[rows] = y_pred, mapping, losses
+        found: tuple[Any, list[Any], list[Any]] = self.known[rows]
+        return found
 
 
 def undecided(model: Any, what: str) -> InputError:
@@ -183,10 +229,6 @@ def undecided(model: Any, what: str) -> InputError:
         "of them, so that it cannot be computed in slices of the batch.",
         "Plan with something other than micro-batches, or make it a mean over the samples.",
     )
-
-
-def kinds_of_model(call: Callable[[Any], list[Any]], specs: tuple[Any, ...]) -> list[set[Kind] | None]:
-    return kinds_of_outputs(*whole_and_slices(call, made_for_model(specs)))
 
 
 def made_for_model(specs: tuple[Any, ...]) -> tuple[Any, ...]:

@@ -3,7 +3,7 @@
 Found out by calling it on a few made-up samples, twice, with some of them replaced: the outputs of the others must be as before.
 Seeds are the same in both calls, and with them what random layers draw. Nothing of the model is changed.
 
-Private names used, tested with Keras 3.15.1: `Layer._flatten_layers`, `Layer._seed_generators`.
+Private names used, tested with Keras 3.15.1: `Layer._flatten_layers`, `Layer._seed_generators`, `Trainer._compile_loss`, `CompileLoss._user_loss`.
 """
 
 from collections.abc import Callable
@@ -49,15 +49,28 @@ def check_samples(model: Any, x: Any) -> None:
 
 
 def is_known(model: Any) -> bool:
-    """Made of Keras' own layers only, none of which works along the batch, and at most sums and the like between them."""
+    """Made of Keras' own layers only, none of which works along the batch or calls a function of the user's, and at most sums and the like between them."""
     layers = list(model._flatten_layers())
     for layer in layers:
-        axes = getattr(layer, "axis", None), getattr(layer, "axes", None)
-        along = any(0 in (axis if isinstance(axis, list | tuple) else [axis]) for axis in axes)
-        if along or type(layer).__name__ in MIXING or not type(layer).__module__.startswith("keras."):
+        if may_work_along_batch(layer) or type(layer).__name__ in MIXING:
+            return False
+        if not is_of_keras(type(layer)) or any(callable(one) and not is_of_keras(one) for one in vars(layer).values()):
             return False
     operations = [one for layer in layers for one in getattr(layer, "operations", ())]
     return all(hasattr(one, "_flatten_layers") or is_elementwise(one) for one in operations)
+
+
+def may_work_along_batch(layer: Any) -> bool:
+    """The last axis is never the batch's; from another that is counted from the end it cannot be told."""
+    axes = getattr(layer, "axis", None), getattr(layer, "axes", None)
+    each = [one for axis in axes for one in (axis if isinstance(axis, list | tuple) else [axis])]
+    return any(isinstance(one, int) and one < 1 and one != -1 for one in each)
+
+
+def is_of_keras(thing: Any) -> bool:
+    """A class or function of Keras', or an object of such a class: an activation may be anything."""
+    module = getattr(thing, "__module__", None) or type(thing).__module__
+    return str(module).startswith("keras.")
 
 
 def is_elementwise(operation: Any) -> bool:
@@ -82,6 +95,8 @@ def compare(model: Any, x: Any) -> None:
     second = mixed(first, random_like(x, "signed", seed=7))
     called = caller(model)
     outputs, changed = call(model, called, first)
+    changed += assigned_in(model, rows_of(first, 0, ROWS))
+    require_rows(model, outputs)
     if changed:
         raise InputError(
             f"The batch cannot be cut: {changed[0]!r} is changed at every call, and would be for each slice.",
@@ -119,6 +134,42 @@ def caller(model: Any) -> Callable[[Any], tuple[Any, list[Any], list[Any]]]:
 
         called = tf.function(called)
     return lambda rows: (*called(rows), values[1])
+
+
+def assigned_in(model: Any, rows: Any) -> list[str]:
+    """The names of TensorFlow's own variables that a call would assign to: Keras knows nothing of these. Traced, not run."""
+    import keras
+
+    if keras.backend.backend() != "tensorflow":
+        return []
+    import tensorflow as tf
+
+    values = values_of(model)
+    try:
+        graph = tf.function(lambda given: call_model(model, values, given, True)[0]).get_concrete_function(rows).graph
+    except Exception:  # noqa: BLE001 - code that runs eagerly only
+        return []
+    definition = graph.as_graph_def()
+    nodes = [*definition.node, *(node for function in definition.library.function for node in function.node_def)]
+    kinds = {node.op for node in nodes if node.op.startswith("Assign") and node.op.endswith("VariableOp")}
+    return ["a tf.Variable"] if kinds else []
+
+
+def require_rows(model: Any, outputs: list[Any]) -> None:
+    """What is compared with labels must have a row for each sample."""
+    import keras
+
+    compiled = model._compile_loss
+    losses = [None] * len(outputs) if compiled is None else keras.tree.flatten(compiled._user_loss)
+    used = (
+        [loss is not None for loss in losses] if len(losses) == len(outputs) else [compiled is not None] * len(outputs)
+    )
+    for number, (output, is_used) in enumerate(zip(outputs, used, strict=True)):
+        if is_used and (not output.ndim or len(output) != ROWS):
+            raise InputError(
+                f"The batch cannot be cut: output {number} of the model {model.name!r} has no row for each sample, but a shape of {output.shape}.",
+                "Give it to add_loss() instead, or plan with something other than micro-batches.",
+            )
 
 
 def call(model: Any, called: Callable[[Any], Any], arrays: Any) -> tuple[list[Any], list[str]]:
