@@ -660,3 +660,95 @@ def test_gradients_that_cancel_out_are_no_reason():
     legroom.train_step(micro_batches=2)(step)(tf.constant(rows))
     wanted = 0.37 - 0.1 * np.sin(rows.astype("float64")).mean(0)
     np.testing.assert_allclose(weight.numpy(), wanted, atol=1e-6)
+
+
+def words(keep, ids=11, loss=None):
+    """A step that predicts ids from ids, with a mean over those that `keep` says."""
+    import keras
+    import tensorflow as tf
+
+    precision("float32")
+    layers = keras.layers
+    model = keras.Sequential([keras.Input((6,), dtype="int32"), layers.Embedding(ids, 5), layers.Dense(ids)])
+    optimizer = keras.optimizers.SGD(0.1)
+
+    def step(x, y):
+        with tf.GradientTape() as tape:
+            values = keras.losses.sparse_categorical_crossentropy(tf.clip_by_value(y, 0, ids - 1), model(x), True)
+            kept = tf.cast(keep(y), values.dtype)
+            mean = tf.reduce_sum(values * kept) / tf.maximum(tf.reduce_sum(kept), 1.0)
+            mean = mean if loss is None else loss(values, y)
+        optimizer.apply_gradients(
+            zip(tape.gradient(mean, model.trainable_variables), model.trainable_variables, strict=True)
+        )
+        return mean
+
+    return step
+
+
+def ids(low=4, high=11):
+    random = np.random.default_rng(0)
+    return random.integers(low, high, (8, 6)).astype("int32"), random.integers(low, high, (8, 6)).astype("int32")
+
+
+@pytest.mark.parametrize("graph", [False, True])
+@pytest.mark.parametrize("padding", [3, 50256, -100])
+def test_padding_that_the_first_batch_does_not_have_is_refused(padding, graph):
+    import tensorflow as tf
+
+    step = words(lambda y: y != padding)
+    with pytest.raises(InputError, match="neither a mean over the samples nor a sum"):
+        in_slices(tf.function(step) if graph else step)(*ids())
+
+
+@pytest.mark.parametrize("graph", [False, True])
+@pytest.mark.parametrize("above", [True, False])
+def test_a_threshold_that_no_sample_is_beyond_is_refused(above, graph):
+    import tensorflow as tf
+
+    def thresholded(y, p):
+        kept = tf.cast(y > -1000 if above else y < 500, p.dtype)
+        return tf.reduce_sum((p - y) ** 2 * kept) / tf.reduce_sum(kept)
+
+    step = Bench().step(thresholded)
+    with pytest.raises(InputError, match="neither a mean over the samples nor a sum"):
+        in_slices(tf.function(step) if graph else step)(*arrays())
+
+
+def test_a_mean_that_compares_its_samples_is_none_the_worse_for_it():
+    import tensorflow as tf
+
+    def weighed(values, y):
+        heavy = tf.where(tf.logical_or(y == 3, y > 50256), 2.0, 1.0)
+        return tf.reduce_mean(values * heavy * tf.cast(y != 7, values.dtype))
+
+    step = in_slices(tf.function(words(lambda y: y == y, loss=weighed)))  # noqa: PLR0124
+    assert float(step(*ids())) > 0
+
+
+def test_what_an_embedding_does_not_have_is_no_reason():
+    import tensorflow as tf
+
+    step = in_slices(tf.function(words(lambda y: y == y, loss=lambda values, y: tf.reduce_mean(values))))  # noqa: PLR0124
+    for _ in range(2):
+        assert float(step(*ids())) > 0
+
+
+def test_numbers_for_metrics_with_a_weight_are_those_of_the_whole_batch():
+    import keras
+    import tensorflow as tf
+
+    batch, found = arrays(), []
+    for slices in (1, 4):
+        summed, weighed = keras.metrics.Mean(), keras.metrics.Mean()
+
+        def result(loss, y, p, summed=summed, weighed=weighed):
+            summed.update_state(loss, sample_weight=tf.shape(y)[0])
+            kept = tf.cast(y > 0, p.dtype)
+            mean = tf.reduce_sum((p - y) ** 2 * kept) / tf.reduce_sum(kept)
+            weighed.update_state(mean, sample_weight=tf.reduce_sum(kept))
+            return loss
+
+        in_slices(tf.function(Bench().step(total, result=result)), slices)(*batch)
+        found.append((float(summed.result()), float(weighed.result()), float(weighed.count)))
+    assert found[1] == pytest.approx(found[0], rel=1e-12)

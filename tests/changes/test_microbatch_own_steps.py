@@ -1,6 +1,9 @@
 """Training steps that users write into their models, in slices: weights and logs are the whole batch's, whatever the step does."""
 
-from collections.abc import Callable
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import keras
@@ -134,3 +137,170 @@ def test_a_mean_over_what_a_mark_leaves_is_refused(mark: float) -> None:
     split(model, 2)
     with pytest.raises(InputError, match="cannot be run in slices"):
         model.train_on_batch(X, Y)
+
+
+@pytest.fixture
+def doubles() -> Iterator[None]:
+    for name in ("float64", "float32"):
+        keras.config.set_floatx(name)
+        keras.config.set_dtype_policy(name)
+        if name == "float64":
+            yield
+
+
+class Counting(keras.Model):  # type: ignore[misc]
+    """A model on Keras' own train_step, with a metric of its own."""
+
+    def __init__(self, metric: Any = None) -> None:
+        super().__init__()
+        self.first, self.last = layers.Dense(5, "tanh"), layers.Dense(3)
+        self.own = metric or keras.metrics.Mean(name="own")
+
+    def call(self, x: Any) -> Any:
+        return self.last(self.first(x))
+
+
+class InCall(Counting):
+    def call(self, x: Any) -> Any:
+        hidden = self.first(x)
+        self.own.update_state(ops.mean(ops.square(hidden)))
+        return self.last(hidden)
+
+
+class Counted(layers.Layer):  # type: ignore[misc]
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = keras.metrics.Mean(name="inner")
+
+    def call(self, x: Any) -> Any:
+        self.inner.update_state(ops.max(ops.mean(x, axis=0) * 0 + ops.mean(x)))
+        return x
+
+
+class InALayer(Counting):
+    def __init__(self) -> None:
+        super().__init__()
+        self.counted = Counted()
+
+    def call(self, x: Any) -> Any:
+        return self.last(self.counted(self.first(x)))
+
+
+class InComputeLoss(Counting):
+    def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, training=True) -> Any:  # type: ignore[no-untyped-def]
+        loss = ops.mean(ops.square(y - y_pred))
+        self.own.update_state(loss)
+        return loss
+
+
+class InComputeMetrics(Counting):
+    def compute_metrics(self, x: Any, y: Any, y_pred: Any, sample_weight: Any = None) -> Any:
+        self.own.update_state(ops.mean(y_pred))
+        return super().compute_metrics(x, y, y_pred, sample_weight)
+
+
+def histories(make: Callable[[], Any], x: Any, y: Any, sample_weight: Any = None, **settings: Any) -> list[Any]:
+    """Of the plain model and of the one in slices, whose weights agree."""
+    settings = {"optimizer": keras.optimizers.SGD(0.1, clipnorm=0.5), "loss": "mse", "jit_compile": False} | settings
+    models, found = [], []
+    for slices in (1, 3):
+        keras.utils.set_random_seed(1)
+        model = make()
+        model(x[:2])
+        model.compile(**settings | {"optimizer": settings["optimizer"].from_config(settings["optimizer"].get_config())})
+        if slices > 1:
+            split(model, slices)
+        fitted = model.fit(x, y, sample_weight=sample_weight, batch_size=8, epochs=2, shuffle=False, verbose=0)
+        models.append(model)
+        found.append(fitted.history)
+    for one, other in zip(*(model.get_weights() for model in models), strict=True):
+        np.testing.assert_allclose(other, one, rtol=1e-10, atol=1e-12)
+    return found
+
+
+def assert_alike(found: list[Any]) -> None:
+    assert found[1].keys() == found[0].keys()
+    for name in found[0]:
+        np.testing.assert_allclose(found[1][name], found[0][name], rtol=1e-10)
+
+
+def doubled(rows: int = 17) -> tuple[Any, Any]:
+    """Batches of 8, 8 and 1 samples, the later ones larger."""
+    random = np.random.default_rng(0)
+    return random.normal(size=(rows, 6)) * np.linspace(0.1, 4, rows)[:, None], random.normal(size=(rows, 3))
+
+
+@pytest.mark.usefixtures("doubles")
+@pytest.mark.parametrize(
+    "kind", [InCall, InALayer, InComputeLoss, InComputeMetrics], ids=lambda kind: str(kind.__name__)
+)
+def test_metrics_that_the_model_updates_itself_are_the_whole_batches(kind: Any) -> None:
+    assert_alike(histories(kind, *doubled()))
+
+
+@pytest.mark.usefixtures("doubles")
+def test_losses_that_are_summed_are_logged_as_of_the_whole_batch_beside_a_metric_of_the_models() -> None:
+    x, y = doubled()
+    weights = np.linspace(0.0, 2.0, len(x))
+    assert_alike(histories(InCall, x, y, weights, loss=keras.losses.MeanSquaredError(reduction="sum")))
+
+
+@pytest.mark.usefixtures("doubles")
+@pytest.mark.parametrize("settings", [{"run_eagerly": True}, {"steps_per_execution": 2}], ids=str)
+def test_metrics_that_the_model_updates_itself_in_other_modes(settings: Any) -> None:
+    assert_alike(histories(InCall, *doubled(16), **settings))
+
+
+class Masking(Counting):
+    def call(self, x: Any) -> Any:
+        return self.last(self.first(layers.Masking()(x)))
+
+
+class MaskingWithSamples(Masking):
+    def compute_metrics(self, x: Any, y: Any, y_pred: Any, sample_weight: Any = None) -> Any:
+        self.own.update_state(ops.mean(ops.abs(y_pred), axis=-1))
+        return super().compute_metrics(x, y, y_pred, sample_weight)
+
+
+@pytest.mark.usefixtures("doubles")
+@pytest.mark.parametrize("kind", [Masking, MaskingWithSamples], ids=lambda kind: str(kind.__name__))
+def test_a_metric_that_gets_no_number_for_a_batch_leaves_masks_as_exact_as_they_were(kind: Any) -> None:
+    random = np.random.default_rng(0)
+    x, y = random.normal(size=(17, 4, 6)), random.normal(size=(17, 4, 3))
+    x[3:12, 1:] = 0
+    assert_alike(histories(kind, x, y))
+
+
+class LastNumber(keras.metrics.Metric):  # type: ignore[misc]
+    def __init__(self) -> None:
+        super().__init__(name="last")
+        self.held = self.add_variable((), "zeros", name="held")
+
+    def update_state(self, value: Any) -> None:
+        self.held.assign(value)
+
+    def result(self) -> Any:
+        return self.held
+
+
+def test_a_metric_of_the_users_that_does_not_add_up_is_refused() -> None:
+    with pytest.raises(InputError, match="does not add up over the slices"):
+        histories(lambda: InCall(LastNumber()), X, Y)
+
+
+ON_JAX = """
+import sys
+sys.path.insert(0, sys.argv[1])
+import test_microbatch_own_steps as steps
+try:
+    steps.histories(steps.InComputeLoss, steps.X, steps.Y)
+except steps.InputError as error:
+    print("REFUSED", error)
+"""
+
+
+def test_a_metric_that_compute_loss_updates_is_refused_on_jax() -> None:
+    env = os.environ | {"KERAS_BACKEND": "jax", "JAX_PLATFORMS": "cpu"}
+    here = os.path.dirname(__file__)
+    done = subprocess.run([sys.executable, "-c", ON_JAX, here], capture_output=True, text=True, env=env, check=False)
+    assert "REFUSED InComputeLoss updates its metric 'own' by itself" in done.stdout, done.stderr[-2000:]

@@ -40,11 +40,11 @@ class Listener(Protocol):
 
     def apply(self, call: Call, optimizer: Any, gradients: Any, variables: Any) -> Any: ...
 
-    def assign(self, call: Call, variable: Any, values: tuple[Any, ...]) -> Any: ...
+    def assign(self, call: Call, variable: Any, name: str, values: tuple[Any, ...]) -> Any: ...
 
     def read(self, variable: Any) -> None: ...
 
-    def scalar(self, call: Call, value: Any) -> Any: ...
+    def scalar(self, call: Call, value: Any, weight: Any) -> Any: ...
 
     def function(self, call: Call, function: Any, args: Any, kwargs: Any) -> Any: ...
 
@@ -169,7 +169,7 @@ def on_apply(original: Call, listener: Listener, args: tuple[Any, ...], kwargs: 
 
 def on_assign(original: Call, listener: Listener, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     given = [*args[1:], *(kwargs[name] for name in kwargs if name in ("value", "delta", "sparse_delta", "updates"))]
-    return listener.assign(lambda: original(*args, **kwargs), args[0], tuple(given))
+    return listener.assign(lambda: original(*args, **kwargs), args[0], original.__name__, tuple(given))
 
 
 def on_read(original: Call, listener: Listener, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -178,13 +178,17 @@ def on_read(original: Call, listener: Listener, args: tuple[Any, ...], kwargs: d
 
 
 def on_scalar(original: Call, listener: Listener, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Only one number without a weight: what has samples is the metric's own business."""
+    """Only one number, with one weight or none: what has samples is the metric's own business."""
     value = args[1] if len(args) > 1 else kwargs.get("values")
     weight = args[2] if len(args) > 2 else kwargs.get("sample_weight")
-    rank = getattr(getattr(value, "shape", ()), "__len__", lambda: 1)()
-    if weight is not None or rank or value is None:
+    if value is None or not (is_number(value) and is_number(weight)):
         return original(*args, **kwargs)
-    return listener.scalar(lambda total: original(args[0], total), value)
+    return listener.scalar(lambda total, weights: original(args[0], total, weights), value, weight)
+
+
+def is_number(value: Any) -> bool:
+    """One number, None too."""
+    return not getattr(getattr(value, "shape", ()), "__len__", lambda: 1)()
 
 
 def on_function(original: Call, listener: Listener, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

@@ -20,6 +20,7 @@ ORDER: tuple[Kind, ...] = (
     "mean",
     "sum",
     "last",
+    "weighted",
 )  # a loss may be the same for all slices, as long as nothing is learned
 MASKED = (
     "A mean or a sum over samples can be; a mean over what a mask leaves, a sum with a penalty on weights, and a loss that "
@@ -50,11 +51,14 @@ class Candidates:
         return [len(entries) for entries in self.gradients], len(self.scalars), len(self.outputs)
 
     def decided(self, known: Known) -> Kinds:
-        for what, each in (("number for a metric", self.scalars), ("value that it returns", self.outputs)):
+        for what, each, of_one in (
+            ("number for a metric", self.scalars, 2),
+            ("value that it returns", self.outputs, 1),
+        ):
             for number, kinds in enumerate(each):
                 if not kinds:
                     raise cannot(
-                        f"makes a {what} (number {number + 1}) that is no mean, sum or row of values of its samples",
+                        f"makes a {what} (number {number // of_one + 1}) that is no mean, sum or row of values of its samples",
                         "Leave it out of the step, or use a Keras metric.",
                     )
         exactness: Exactness = "inexact" if known.reasons else "equivalent" if known.random else "exact"
@@ -132,7 +136,17 @@ class Judge:
             found = zip(*(getattr(seen, name) for seen in (whole, last, *parts)), strict=True)
             return [self.of_value(value, others[1:], others[0]) for value, *others in found]
 
-        return Candidates(gradients, each("scalars"), each("outputs"))
+        scalars = each("scalars")
+        for number, kinds in enumerate(scalars[::2]):
+            self.add_weighted(kinds, *(seen.scalars[2 * number : 2 * number + 2] for seen in (whole, *parts)))
+        return Candidates(gradients, scalars, each("outputs"))
+
+    def add_weighted(self, kinds: set[Kind], whole: list[Any], *parts: list[Any]) -> None:
+        """A number may also be the mean of the slices' own with the weights that come with it."""
+        if any(weight is None for _, weight in (whole, *parts)):
+            return
+        if self.close(sum(value * weight for value, weight in parts), whole[0] * whole[1]):
+            kinds.add("weighted")
 
     def of_value(self, whole: Any, parts: list[Any], last: Any) -> set[Kind]:
         """How a number or an array of samples is made of the slices' own."""
@@ -149,6 +163,25 @@ class Judge:
             return kinds | {kind for kind in SUMMED if self.close(total(kind, parts), whole)}
         rows = all(part.ndim and part.shape[1:] == whole.shape[1:] for part in parts)
         return kinds | ({"samples"} if rows and self.close(np.concatenate(parts), whole) else set())
+
+    def check_metrics(self, whole: Seen, parts: list[Seen]) -> None:
+        """What metrics count must add up over slices, or be the largest or the smallest."""
+        import numpy as np
+
+        if any(len(part.counted) != len(whole.counted) for part in parts):
+            return
+        for (name, held, after), *others in zip(whole.counted, *(part.counted for part in parts), strict=True):
+            found = [other[2] for other in others]
+            if any(one.shape != after.shape or not np.all(np.isfinite(one)) for one in (after, *found)):
+                continue
+            added = sum(one - held for one in found)
+            size = max(norm(one - held) for one in found)
+            many = any(self.close(combined(found), after) for combined in (np.maximum.reduce, np.minimum.reduce))
+            if not many and not self.close(added, after - held, size):
+                raise cannot(
+                    f"gives the metric {name!r} what does not add up over the slices: one number for the batch, say",
+                    "Give it a value for each sample, or make it a keras.metrics.Mean of one number.",
+                )
 
     def check_updates(self, whole: Seen, parts: list[Seen], last: Seen) -> None:
         """What is applied and assigned after the last slice must be what the whole batch would have it be."""

@@ -3,11 +3,12 @@
 It is tried with the weights that it has, and with others.
 Each gradient is a mean over the samples, a sum of them, or neither, in which case the step is refused. What reaches the
 optimizer, what is assigned and what is returned must come out of slices as they do of the whole. The data are a few rows: of
-the batch where there is one, and made-up ones, also with entries that are often left out of losses (0, -1, 255, -100, -999, NaN).
+the batch where there is one, and made-up ones, also with entries that are often left out of losses (0, -1, 255, -100, -999, NaN)
+and with the numbers that the step is heard to compare its data with (`custom_marks`).
 """
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -17,6 +18,7 @@ from legroom.capture.quiet import unheard
 from legroom.changes.custom_arguments import Arguments, concrete, front_of
 from legroom.changes.custom_hooks import listened
 from legroom.changes.custom_kinds import MASKED, SHARES, Candidates, Judge, choose
+from legroom.changes.custom_marks import MOST, Numbers, comparing, fits, marked, marks_of, sets_of
 from legroom.changes.custom_run import Kind, Kinds, cannot, share
 from legroom.changes.custom_trial import Known, Seen, Trial
 from legroom.changes.made_up import IGNORED, ROWS, random_like, rows_of, with_mark
@@ -26,6 +28,7 @@ from legroom.errors import InputError, LegroomError
 
 LOOSE = 5e-2  # in 16 bits
 STYLES = ("signed", "binary", *IGNORED)
+MOST_RUNS = 48  # of a few rows each, to try marks with
 ANY_SIZE = "It must take batches of any size: let sizes come from the batch, as tf.shape(x)[0]."
 
 
@@ -43,6 +46,9 @@ class Probe:
     arguments: Arguments
     known: Known = field(default_factory=Known)
     real_rows: Callable[[], list[Any]] | None = None
+    heard: list[Numbers] = field(default_factory=list)
+    told: set[float] = field(default_factory=set)  # marks of which a trial has said something
+    runs: int = 0
 
     def run(self) -> Kinds:
         refused: LegroomError | None = None
@@ -75,13 +81,46 @@ class Probe:
                     break
                 continue
             if new is not None:
+                self.told |= told_by(make)
                 found = new if found is None else found.both(new)
         if found is not None:
+            found = self.compare_with_marks(found)
             found = self.compare_with_other_weights(found)
         if found is None:
             why = "its numbers were not finite" if failed is None else reason_of(failed) or one_line(failed)
             raise InputError(f"The training step could not be tried out on {ROWS} samples: {why}", ANY_SIZE)
         return found
+
+    def compare_with_marks(self, found: Candidates) -> Candidates:
+        """The numbers that the step compares something with, several at once; one array and one number at a time where that
+        says nothing, such as with ids that an embedding does not have."""
+        if len(self.data()) == 1:  # with text among them
+            return found
+        rows = self.real_rows() if self.real_rows is not None else made_up(self.arguments.batch, "unit")
+        marks = [
+            one for one in marks_of(self.heard) if one not in self.told and any(fits(values, one) for values in rows)
+        ]
+        waiting = [(some, list(range(len(rows)))) for some in sets_of(marks[:MOST])]
+        last = self.runs + MOST_RUNS
+        while waiting and self.runs < last:
+            some, places = waiting.pop(0)
+            arrays = marked(rows, some, places)
+            new = None if arrays is None else self.compare_or_none(arrays)
+            if new is not None:
+                found = found.both(new)
+            elif arrays is not None and len(places) > 1:
+                waiting += [(some, [place]) for place in places]
+            elif arrays is not None and len(some) > 1:
+                waiting += [([one], places) for one in some]
+        return found
+
+    def compare_or_none(self, arrays: list[Any]) -> Candidates | None:
+        try:
+            return self.compare(arrays, loosely=True)
+        except LegroomError:
+            raise
+        except Exception:  # noqa: BLE001 - the user's own, on data that may not suit it
+            return None
 
     def compare_with_other_weights(self, found: Candidates) -> Candidates:
         """Before anything is learned losses may be the same for all samples, and gradients zero: not with weights at random."""
@@ -112,13 +151,17 @@ class Probe:
 
     def try_rows(self, arrays: list[Any], start: int, stop: int, totals: Found | None = None) -> Trial:
         trial = Trial(self.known, early_slice=totals is None and stop - start < ROWS, totals=totals)
-        args, kwargs = self.arguments.filled(rows_of(arrays, start, stop), concrete)
+        tensors = rows_of(arrays, start, stop)
+        args, kwargs = self.arguments.filled(tensors, concrete)
+        self.runs += 1
+        if whole := stop - start == ROWS:
+            self.heard.append(Numbers(tensors))
 
         def run_slice() -> Any:
             return self.function(*args, **kwargs)
 
         try:
-            with listened(trial):
+            with listened(trial), comparing(self.heard[-1]) if whole else nullcontext():
                 trial.returned(run_slice())
         finally:
             trial.put_back()
@@ -131,6 +174,8 @@ class Probe:
             self.known.built = True
         whole = self.try_rows(arrays, 0, ROWS).seen
         check(whole)
+        if loosely and not whole.finite():
+            return None
         trials = [self.try_rows(arrays, *cut) for cut in CUTS]
         parts = [trial.seen for trial in trials]
         self.check_draws(whole, parts[0])
@@ -148,6 +193,7 @@ class Probe:
         if last.outline() != whole.outline():
             raise cannot("updates something else with a slice than with the whole batch")
         judge.check_updates(whole, parts, last)
+        judge.check_metrics(whole, parts)
         return judge.candidates(gradients, whole, parts, last)
 
     def check_draws(self, whole: Seen, part: Seen) -> None:
@@ -217,9 +263,19 @@ def made_up(batch: list[Any], style: str | float) -> list[Any]:
     return [*filled[:inputs], *(with_mark(values, marks, style) for values, marks in marked)]
 
 
+def style_of(make: Callable[[], list[Any]]) -> Any:
+    return make.args[-1] if isinstance(make, partial) else None
+
+
+def told_by(make: Callable[[], list[Any]]) -> set[float]:
+    """The marks in these data."""
+    style = style_of(make)
+    return {style} if isinstance(style, float) else {0.0, 1.0} if style == "binary" else set()
+
+
 def is_far(make: Callable[[], list[Any]]) -> bool:
     """Whether its marks are so large that rounding counts, as inputs; a mean that leaves them out differs by far more."""
-    style = make.args[-1] if isinstance(make, partial) else None
+    style = style_of(make)
     return isinstance(style, float) and style != IGNORED[0]
 
 

@@ -21,8 +21,8 @@ from legroom.records.plan import Exactness
 AROUND_KERAS = re.compile(r"\A.*?\x1b\[1m(.*?)\x1b\[0m", re.DOTALL)
 OTHERWISE = "Plan with something other than micro-batches."
 Kind = Literal[
-    "mean", "sum", "samples", "last", "constant"
-]  # how the slices' values make the batch's; constant: as last
+    "mean", "sum", "samples", "last", "constant", "weighted"
+]  # how the slices' values make the batch's; constant: as last; weighted: a mean with the weights beside them
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class Kinds:
     """What was found out about a step: for each gradient it takes, each number it gives a metric, each value it returns."""
 
     gradients: tuple[tuple[Kind, ...], ...]
-    scalars: tuple[Kind, ...]
+    scalars: tuple[Kind, ...]  # two for each number: its weight's too
     outputs: tuple[Kind, ...]
     exactness: Exactness = "exact"
     reasons: tuple[str, ...] = ()
@@ -116,7 +116,7 @@ class Run:
             self.error = error  # AutoGraph wraps what it does not know
             raise
 
-    def assign(self, call: Call, variable: Any, values: tuple[Any, ...]) -> Any:
+    def assign(self, call: Call, variable: Any, name: str, values: tuple[Any, ...]) -> Any:
         if self.early and state_owner() is None:
             return variable
         if self.keeper is not None:
@@ -127,21 +127,30 @@ class Run:
         if self.keeper is not None:
             self.keeper.read(variable)
 
-    def scalar(self, call: Call, value: Any) -> Any:
-        """A metric gets the whole batch's number, once."""
+    def scalar(self, call: Call, value: Any, weight: Any) -> Any:
+        """A metric gets the whole batch's number, and its weight, once."""
+        if self.numbers >= len(self.kinds.scalars) or default_graph() is not self.graph:
+            return call(value, weight)
+        kind, kind_of_weight = self.kinds.scalars[self.numbers : self.numbers + 2]
+        self.numbers += 2
+        weighted = kind == "weighted" and weight is not None
+        total = self.so_far(times(value, weight) if weighted else value, kind)
+        weights = self.so_far(weight, kind_of_weight)
+        if self.early:
+            return None
+        return call(over(total, weights) if weighted else total, weights)
+
+    def so_far(self, value: Any, kind: Kind) -> Any:
+        """This slice's number with those before it."""
         import tensorflow as tf
 
-        if self.numbers >= len(self.kinds.scalars) or default_graph() is not self.graph:
-            return call(value)
-        kind = self.kinds.scalars[self.numbers]
-        self.numbers += 1
-        if kind == "last":
-            return None if self.early else call(value)
+        if kind == "last" or value is None:
+            return value
         own = share(tf.convert_to_tensor(value), kind, self.fraction)
         if self.early:
             self.sums.append(own)
-            return None
-        return call(next(self.scalars) + own)
+            return own
+        return next(self.scalars) + own
 
     def function(self, call: Call, function: Any, args: Any, kwargs: Any) -> Any:
         if not any(function is known for known in self.kinds.inlined):
@@ -213,8 +222,8 @@ class Whole(Run):
             raise self.error
         return super().apply(call, optimizer, gradients, variables)
 
-    def scalar(self, call: Call, value: Any) -> Any:
-        return call(value)
+    def scalar(self, call: Call, value: Any, weight: Any) -> Any:
+        return call(value, weight)
 
     def function(self, call: Call, function: Any, args: Any, kwargs: Any) -> Any:
         if self.graph is None or not updates(function):
@@ -238,6 +247,19 @@ def cannot(why: str, hint: str = OTHERWISE) -> InputError:
 def share(value: Any, kind: Kind, fraction: Any) -> Any:
     """What a slice adds to the batch's value."""
     return scaled(value, fraction) if kind == "mean" else value
+
+
+def times(value: Any, weight: Any) -> Any:
+    import tensorflow as tf
+
+    value = tf.convert_to_tensor(value)
+    return value * tf.cast(weight, value.dtype)
+
+
+def over(total: Any, weights: Any) -> Any:
+    import tensorflow as tf
+
+    return tf.math.divide_no_nan(total, tf.cast(weights, total.dtype))
 
 
 def rows_of(tensor: Any) -> Any:
@@ -277,7 +299,7 @@ def state_owner() -> Any:
 
     frame = sys._getframe(1)
     while frame is not None and frame.f_code.co_name != "run_slice":
-        name, owner = frame.f_code.co_name, frame.f_locals.get("self")
+        name, owner = frame.f_code.co_name, frame.f_locals.get(next(iter(frame.f_code.co_varnames), ""))
         if name == "__call__" and isinstance(owner, keras.Layer):
             return owner
         if "update_state" in name and isinstance(owner, keras.metrics.Metric):

@@ -36,7 +36,8 @@ class Seen:
     """What one trial did: gradients and updates as digests, numbers and outputs as arrays."""
 
     gradients: list[list[Any]] = field(default_factory=list)
-    scalars: list[Any] = field(default_factory=list)
+    scalars: list[Any] = field(default_factory=list)  # two for each number: its weight's too, or None
+    counted: list[tuple[str, Any, Any]] = field(default_factory=list)  # what metrics held, and what it became
     outputs: list[Any] = field(default_factory=list)
     applied: list[list[Any]] = field(default_factory=list)
     assigned: list[tuple[str, list[Any]]] = field(default_factory=list)
@@ -106,12 +107,15 @@ class Trial(Run):
         self.seen.applied.append([digest_of(leaf) for leaf in given])
         self.updated |= {id(native(one)) for one in variables or optimizer._trainable_variables}
 
-    def assign(self, call: Call, variable: Any, values: tuple[Any, ...]) -> Any:
+    def assign(self, call: Call, variable: Any, name: str, values: tuple[Any, ...]) -> Any:
         import keras
 
         owner = state_owner()
         if isinstance(owner, keras.Layer):
             self.known.reasons[f"{owner.name} changes its state from slice to slice"] = None
+        elif isinstance(owner, keras.metrics.Metric) and name in ("assign", "assign_add") and default_graph() is None:
+            held, given = whole_of(variable), whole_of(values[0])
+            self.seen.counted.append((owner.name, held, given if name == "assign" else held + given))
         if owner is not None:
             return variable
         self.happened()
@@ -125,9 +129,9 @@ class Trial(Run):
         if id(variable) in self.fresh:
             self.stale.append(variable.name)
 
-    def scalar(self, call: Call, value: Any) -> Any:
+    def scalar(self, call: Call, value: Any, weight: Any) -> Any:
         self.happened()
-        self.seen.scalars.append(whole_of(value))
+        self.seen.scalars += [whole_of(value), None if weight is None else whole_of(weight)]
 
     def function(self, call: Call, function: Any, args: Any, kwargs: Any) -> Any:
         self.inside.append(function)

@@ -1,8 +1,8 @@
 """One training step cut into micro-batches inside itself: gradients are summed, and the optimizer updates once.
 
 Callbacks, schedules, `iterations`, logs and metrics see one step, and the gradients are the whole batch's. The arithmetic of
-losses is in `reductions`, the loop in `microbatch_loop` (TensorFlow) and `microbatch_jax`; `custom_loop` runs a
-`train_step` that the user wrote.
+losses is in `reductions`, the loop in `microbatch_loop` (TensorFlow) and `microbatch_jax`; `custom_loop` runs a `train_step`
+that the user wrote, and Keras' own where the model gives its own metrics numbers for the batch (`custom_metrics`).
 
 Private names used, tested with Keras 3.15.1: `NEEDED`, `Layer._seed_generators`, `CompileLoss._user_loss`, and those that the
 other modules name.
@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Any, Literal
 
 from legroom.capture.keras_fit import framework_of_keras
+from legroom.changes.custom_metrics import numbers_given
 from legroom.changes.microbatch_probe import compiled_losses
 from legroom.changes.microbatch_samples import statistics_reason
 from legroom.changes.reductions import Losses
@@ -152,11 +153,14 @@ def new_step(model: Any, count: int, losses: Losses) -> Any:
     from legroom.changes.custom_loop import ALLOWED, SplitStep
     from legroom.changes.microbatch_tf import Step
 
-    tf_step: Callable[[Any], Any] = Step(model, count, losses)
-    if overrides_step(model):  # what changes what is learned by its class, such as batch norm, was allowed before
-        tf_step = SplitStep(model.train_step, count, (ALLOWED,) if exactness(model)[0] == "inexact" else ())
+    # what changes what is learned by its class, such as batch norm, was allowed before
+    general = SplitStep(model.train_step, count, (ALLOWED,) if exactness(model)[0] == "inexact" else ())
+    own = Step(model, count, losses)
+    chosen: list[Any] = [general] if overrides_step(model) else []
 
     def train_step(data: Any) -> Any:
-        return tf_step(data)
+        if not chosen:  # only now is the model built, with all its metrics
+            chosen.append(general if numbers_given(model, data) else own)
+        return chosen[0](data)
 
     return train_step

@@ -7,6 +7,7 @@ Private names used, tested with Keras 3.15.1 and JAX 0.10.2: `Trainer._call_has_
 from dataclasses import dataclass
 from typing import Any
 
+from legroom.changes.custom_metrics import ROWS, listening, own_metrics
 from legroom.changes.microbatch_metrics import update_metrics
 from legroom.changes.reductions import Losses, Slice, SliceLoss, growth, summed, update_loss_metrics
 from legroom.errors import InputError
@@ -69,6 +70,8 @@ class Step:
 
         cut = cut_batch(data, self.count)
         state = tuple([jax.numpy.asarray(value) for value in group] for group in state)
+        if not cut.single:
+            self.check_metrics(state, cut.data)
         loss = self.learn(state, cut)
         if not cut.single:
             self.losses.check_samples(keras.utils.unpack_x_y_sample_weight(cut.data)[0])
@@ -175,6 +178,49 @@ class Step:
 
         shapes = jax.eval_shape(scratch, state[0], state[1], state[3], cut.data)
         return kept[-1].with_values([jax.numpy.zeros(shape.shape, shape.dtype) for shape in shapes])
+
+    def check_metrics(self, state: State, data: Any) -> None:
+        """Refuse metrics that the model updates itself with what would be one number for each slice, learnt from shapes only.
+
+        In `compute_loss` any is refused: it is tried out where Keras holds no metrics. What `call` gives them is lost on JAX.
+        """
+        import jax
+        import keras
+
+        model, metrics = self.model, own_metrics(self.model)
+        if not metrics or not (self.losses.opaque or self.losses.own_metrics):
+            return
+        refused: list[Any] = []
+
+        def scratch(weights: Any, others: Any, values: Any, data: Any) -> Any:
+            x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(data)
+            arguments = {"training": True} if model._call_has_training_arg else {}
+            y_pred, others = model.stateless_call(weights, others, x, **arguments)
+            groups = (model.trainable_variables, weights), (model.non_trainable_variables, others)
+            mapping = [
+                pair for group in (*groups, (model.metrics_variables, values)) for pair in zip(*group, strict=True)
+            ]
+            with keras.StatelessScope(state_mapping=mapping) as scope:
+                if self.losses.opaque:
+                    model._compute_loss(x, y, y_pred, sample_weight, training=True)
+                pairs = list(zip(model.metrics_variables, values, strict=True))
+                changed = {id(one) for one, value in pairs if scope.get_current_value(one) is not value}
+                refused.extend(metric for metric in metrics if changed & {id(one) for one in metric.variables})
+                if self.losses.own_metrics:
+                    with listening(metrics, ROWS) as found:
+                        model.compute_metrics(x, y, y_pred, sample_weight)
+                    refused.extend(found)
+            return ()
+
+        def spec(leaf: Any) -> Any:
+            return None if leaf is None else jax.ShapeDtypeStruct((ROWS, *leaf.shape[1:]), leaf.dtype)
+
+        jax.eval_shape(scratch, state[0], state[1], state[3], keras.tree.map_structure(spec, data))
+        if refused:
+            raise InputError(
+                f"{type(model).__name__} updates its metric {refused[0].name!r} by itself, which in slices would be once for each slice.",
+                "Give it a value for each sample in compute_metrics(), or train on TensorFlow, where this can be run in slices.",
+            )
 
     def count_masks(self, state: State, cut: Cut, loss: SliceLoss) -> list[Any]:
         """By how much each loss grows, from a forward pass of which the compiler keeps only what makes the masks."""
