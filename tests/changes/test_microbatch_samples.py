@@ -329,3 +329,17 @@ def test_and_a_compute_loss_that_does(mark: float) -> None:
     split(model, 2)
     with pytest.raises(InputError, match="compute_loss"):
         model.train_on_batch(X, Y)
+
+
+@pytest.mark.tensorflow
+def test_and_a_compute_loss_under_a_mask() -> None:
+    class Own(keras.Model):  # type: ignore[misc]
+        def compute_loss(self, *arguments: Any, **settings: Any) -> Any:
+            return super().compute_loss(*arguments, **settings)
+
+    inputs = keras.Input((2, 3))
+    model = Own(inputs, layers.Dense(3)(layers.Masking()(inputs)))
+    model.compile("sgd", "mse")
+    split(model, 2)
+    with pytest.raises(InputError, match="its output has a mask"):
+        model.train_on_batch(X.reshape(8, 2, 3), X.reshape(8, 2, 3))

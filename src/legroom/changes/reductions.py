@@ -148,11 +148,23 @@ class Losses:
     def of_slice(self, part: Slice, y_pred: Any, whole_weight: Any) -> SliceLoss:
         """The losses of a slice after its forward pass; `whole_weight` is the sample weight of the whole batch."""
         if self.opaque:
+            self.require_no_mask(y_pred)
             loss = self.model._compute_loss(part.x, part.y, y_pred, part.sample_weight, training=True)
             share = loss if self.kinds.of_model(self.model, part) == "sum" else loss * cast_like(part.fraction, loss)
             return SliceLoss((Term(share, share),))
         terms = tuple(self.compiled_terms(part, y_pred, whole_weight))
         return SliceLoss(terms, self.added_share(part))
+
+    def require_no_mask(self, y_pred: Any) -> None:
+        """What a mask leaves is another share of each slice, and what a model's own loss does about that cannot be seen."""
+        import keras
+        from keras.src import backend
+
+        if any(backend.get_keras_mask(output) is not None for output in keras.tree.flatten(y_pred)):
+            raise InputError(
+                f"The batch cannot be cut: {type(self.model).__name__} has a compute_loss of its own, and its output has a mask.",
+                "Use a loss in compile() instead of compute_loss(), or plan with something other than micro-batches.",
+            )
 
     def compiled_terms(self, part: Slice, y_pred: Any, whole_weight: Any) -> list[Term]:
         import keras
