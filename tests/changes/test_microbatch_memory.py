@@ -60,3 +60,23 @@ def test_a_rest_is_not_held_beside_the_other_slices() -> None:
     """Held beside, a rest would make 93 MiB of 52."""
     even, uneven = (peak_bytes(4, "graph", batch=batch) for batch in (64, 61))
     assert uneven <= 1.1 * even
+
+
+def test_no_constant_of_a_weights_size_stays() -> None:
+    """Sums that start as a constant would keep it in the device's memory for good, as much as all weights."""
+    import keras
+    import tensorflow as tf
+
+    from legroom.changes.microbatch import split
+    from legroom.engines.op.grappler import Device, optimise
+
+    model = keras.Sequential([keras.Input((256,)), keras.layers.Dense(256), keras.layers.Dense(1)])
+    model.compile("sgd", "mse", jit_compile=False)
+    split(model, 4)
+    step = tf.function(model.train_step, autograph=False)
+    batch = (tf.TensorSpec((8, 256)), tf.TensorSpec((8, 1)))
+    graph = optimise(step.get_concrete_function(batch), Device(cores=2))
+    bodies = [graph.node, *(function.node_def for function in graph.library.function)]
+    constants = [node.attr["value"].tensor for body in bodies for node in body if node.op == "Const"]
+    assert constants
+    assert max(tf.TensorShape(one.tensor_shape).num_elements() for one in constants) < 256 * 256

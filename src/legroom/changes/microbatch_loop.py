@@ -2,6 +2,7 @@
 
 Equal slices run in the loop with `parallel_iterations=1`, which is what frees one slice's activations before the next one's
 are made. A smaller rest is computed before the loop and its gradients are where the sums start, so that it too runs alone.
+Without a rest sums start as zeros that every step makes: as constants they would stay in the device's memory for good.
 """
 
 from collections.abc import Callable
@@ -9,6 +10,8 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from legroom.errors import InputError
+
+FOLDED_BYTES = 64 * 2**10  # zeros of less may become constants
 
 
 @dataclass(frozen=True)
@@ -108,7 +111,7 @@ def accumulate(cut: Cut, compute: Compute, layout: Layout | None, compiled: bool
         return accumulate_eagerly(cut, compute)
     if cut.static:
         full, rest = divmod(cut.batch, cut.size)
-        first = compute(*cut.piece(full * cut.size, rest)) if rest else zeros(layout)
+        first = compute(*cut.piece(full * cut.size, rest)) if rest else zeros(layout, folded=compiled)
         return loop(cut, compute, layout, first, (full, lambda start: cut.size))
     if not compiled:
         pieces = -(-cut.batch // cut.size)
@@ -196,18 +199,28 @@ def trace(cut: Cut, compute: Compute) -> Layout:
     return kept[-1]
 
 
-def zeros(layout: Layout) -> Found:
-    """The sums before the first slice. A sparse one starts as nothing at all."""
+def zeros(layout: Layout, *, folded: bool = False) -> Found:
+    """The sums before the first slice. A sparse one starts as nothing at all. `folded`: they may be constants, since XLA keeps none."""
     import tensorflow as tf
 
     def zero(spec: Any) -> Any:
-        return tf.zeros(spec.shape, spec.dtype)
+        if folded or spec.shape.num_elements() * spec.dtype.size < FOLDED_BYTES:
+            return tf.zeros(spec.shape, spec.dtype)
+        return tf.fill(spec.shape, tf.cast(unfolded(), spec.dtype))
 
     pairs = zip(layout.kinds, layout.gradients, strict=True)
     gradients = [zero(spec) if kind == "dense" else None for kind, spec in pairs]
     return Found(
         tuple(gradients), tuple(map(zero, layout.sums)), {name: zero(spec) for name, spec in layout.logs.items()}
     )
+
+
+def unfolded() -> Any:
+    """A zero that TensorFlow's optimiser takes for no constant: it leaves alone what is made by an op with a state, and this one has none but in
+    name. It depends on no data, so that no NaN gets into it, and all devices and XLA have it in float32."""
+    import tensorflow as tf
+
+    return tf.raw_ops.Empty(shape=[], dtype=tf.float32, init=True)
 
 
 def branch(layout: Layout, wanted: Any, compute: Callable[[], Found]) -> Found:
@@ -225,7 +238,7 @@ def branch(layout: Layout, wanted: Any, compute: Callable[[], Found]) -> Found:
         def empty(spec: Any) -> Any:
             return tf.IndexedSlices(*(tf.zeros([0, *part.shape[1:]], part.dtype) for part in spec[:2]))
 
-        start = zeros(layout)
+        start = zeros(layout, folded=True)
         rows = zip(layout.kinds, layout.gradients, start.gradients, strict=True)
         gradients = [empty(spec) if kind == "sparse" else zero for kind, spec, zero in rows]
         return flat(Found(tuple(gradients), start.sums, start.logs))
