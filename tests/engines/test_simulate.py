@@ -1,5 +1,6 @@
 """Made-up steps on the simulated executor and the simulated allocator: what is told of them, and by whom it is held."""
 
+from collections import Counter
 from dataclasses import replace
 
 import pytest
@@ -10,8 +11,11 @@ from made_up_graphs import Draft, MadeUpKernels, array, drafts
 from legroom.engines.bfc import Bfc
 from legroom.engines.ledger import Ledger, tell_further_steps
 from legroom.engines.op.bounds import CPU_HIGH_SHARE, CPU_LATER_SHARE, Doubt, bounds_of
+from legroom.engines.op.executor import Executor
 from legroom.engines.op.graph import LOOP_GATE, Graph
+from legroom.engines.op.middle import MOST_NODES, middle_step, steps_after
 from legroom.engines.op.ops import Array, Op
+from legroom.engines.op.planned import Planned
 from legroom.engines.op.simulate import FURTHER_STEPS, Machine, Names, Outcome, further_steps, simulate_graph
 from legroom.engines.op.trace import EagerTrace, Ran
 from legroom.engines.op.unknown import notes_of, unknown_bytes, unknown_kinds
@@ -29,8 +33,8 @@ def step_of(*parameters, optimizer=None):
     return Step("tensorflow", "2.21.0", "3.15.1", "", "graph", "", 8, parameters, LAYERS, optimizer)
 
 
-def machine(limit=2**30, threads=1, drifts=False, **options):
-    return Machine(MadeUpKernels(), lambda: Bfc(limit, **options), threads, drifts)
+def machine(limit=2**30, threads=1, drifts=False, told_steps=1, **options):
+    return Machine(MadeUpKernels(), lambda: Bfc(limit, **options), threads, drifts, told_steps=told_steps)
 
 
 def parameters_of(draft):
@@ -208,6 +212,64 @@ def test_the_middle_of_several_runs_is_told_and_all_peaks_are_kept():
     assert len(outcome.peaks) == 7  # two of the runs have a thread more
     assert outcome.program.total_bytes == sorted(outcome.peaks)[3]
     assert min(outcome.peaks) < max(outcome.peaks)
+
+
+# The middle of several steps of each run
+
+
+@given(st.lists(st.lists(st.integers(0, 9), min_size=1, max_size=5), min_size=1, max_size=5))
+def test_as_many_steps_lie_below_the_middle_one_as_above_it(peaks):
+    which, after = middle_step(peaks)
+    every = sorted(peak for run in peaks for peak in run)
+    assert peaks[which][after] == every[len(every) // 2]
+
+
+@pytest.mark.parametrize(
+    ("nodes", "told_steps", "after"),
+    [(0, 5, 4), (1000, 5, 4), (MOST_NODES // 2, 5, 2), (MOST_NODES + 1, 5, 0), (1000, 1, 0)],
+)
+def test_large_graphs_have_fewer_steps_told_and_one_step_is_the_second(nodes, told_steps, after):
+    assert steps_after(nodes, told_steps) == after
+
+
+def steps_of(draft, seed, count):
+    """The peaks of a run's steps from its second on, and what ran in each."""
+    allocator = Bfc(2**30)
+    executor = Executor(Planned(draft.graph(()), MadeUpKernels()), allocator, 3, seed)
+    executor.place()
+    executor.step()
+    for _ in range(count):
+        allocator.reset_peak()
+        executor.start_recording()
+        executor.step()
+        yield allocator.peak_in_use_bytes, tuple(draft.nodes[number].op.name for number in executor.schedule)
+
+
+def test_the_step_with_the_middle_peak_of_all_that_count_is_told():
+    seeds = (0, 1, 2, 3, 4)
+    every = sorted((step for seed in seeds for step in steps_of(branches(), seed, 5)), key=lambda step: step[0])
+    program = simulated(branches(), seeds=seeds, threads=3, drifts=True, told_steps=5).program
+    assert program.total_bytes == every[len(every) // 2][0]
+    assert (program.total_bytes, tuple(ran.name for ran in program.schedule)) in every
+
+
+@law
+@given(drafts(), st.integers(1, 4))
+def test_steps_that_are_made_for_the_middle_count_for_the_bounds_too(draft, threads):
+    step, graph = parameters_of(draft)
+    one, five = (simulate_graph(step, graph, machine(threads=threads, drifts=True, told_steps=n)) for n in (1, 5))
+    assert five.peaks == one.peaks
+    assert len(five.later_peaks) == len(one.later_peaks) + 3 * 4
+    assert not Counter(one.later_peaks) - Counter(five.later_peaks)
+
+
+@law
+@given(drafts(), st.sampled_from([256, 512, KIB, 2 * KIB]))
+def test_where_there_is_no_room_for_some_steps_one_that_ran_is_told(draft, limit):
+    step, graph = parameters_of(draft)
+    outcome = simulate_graph(step, graph, machine(limit, threads=2, drifts=True, told_steps=5))
+    assert outcome.program.total_bytes in (*outcome.peaks, *outcome.later_peaks)
+    assert max(held_bytes(outcome.program), default=0) <= outcome.program.total_bytes <= limit
 
 
 # Too little memory

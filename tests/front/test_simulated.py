@@ -4,12 +4,15 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 import legroom
 from legroom.capture.batch import ArraySpec
 from legroom.errors import InputError
+from legroom.front.simulated import Simulated
+from legroom.front.target import choose_card
 from legroom.units import MIB
 
 pytestmark = pytest.mark.tensorflow
@@ -61,6 +64,12 @@ def with_layer(call):
     model = keras.Sequential([keras.Input((64,)), keras.layers.Dense(32), Own(name="own"), keras.layers.Dense(4)])
     model.compile("sgd", "mse", jit_compile=False)
     return model
+
+
+@pytest.mark.parametrize(("gpu", "told_steps"), [(None, 5), ("t4", 1)])
+def test_on_a_cpu_the_middle_is_that_of_several_steps_of_each_run(gpu, told_steps):
+    simulated = SimpleNamespace(card=choose_card(gpu, None))
+    assert Simulated.machine(simulated, 2**30).told_steps == told_steps
 
 
 @pytest.fixture(scope="module")

@@ -1,22 +1,23 @@
 """A step's graph, run on the simulated executor and allocator: its `Program`, and between which its peak lies.
 
 How kernels fall out in time decides which of two ready ones runs first, and with it the peak. So the step is run several
-times with other durations; the middle one is shown, and all of them make the bounds.
+times with other durations; the middle one is shown (on a CPU that of more steps of each: `middle`), and all of them make the bounds.
 
 An allocator that has served some steps cuts its chunks in other ways than a new one: on a CPU, where ops run in another order at
 every step, peaks climb for ten steps and more before they fall again (a small BERT: 646 to 792 MiB; simulated 645 to 761). So two of the runs go on.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from legroom.engines.bfc import Bfc
 from legroom.engines.creation import Kind, creation
 from legroom.engines.layer_names import LayerNames
 from legroom.engines.ledger import Held, tell_further_steps, tell_second_step
-from legroom.engines.op.crowding import crowded_bytes, crowds
+from legroom.engines.op.crowding import Crowd, crowded_bytes, crowds
 from legroom.engines.op.executor import Executor
 from legroom.engines.op.graph import Graph
+from legroom.engines.op.middle import middle_step, steps_after
 from legroom.engines.op.op_counts import flops, moved_bytes
 from legroom.engines.op.ops import Op
 from legroom.engines.op.planned import Kernels, Planned
@@ -27,6 +28,7 @@ from legroom.records.step import Role, Step
 SEEDS = (0, 1, 2, 3, 4)
 MANY_NODES = 15_000  # from here on three runs must do
 FURTHER_STEPS = 14
+GOING_ON = (1, 2)  # the runs that make them
 FURTHER_NODES = 150_000  # that a run's further steps may have in all
 ROLES: dict[str, Category] = {"weight": "weights", "state": "weights", "optimizer": "optimizer", "input": "inputs"}
 
@@ -34,13 +36,14 @@ ROLES: dict[str, Category] = {"weight": "weights", "state": "weights", "optimize
 @dataclass(frozen=True, slots=True)
 class Machine:
     """What the step runs on: kernels, an allocator (a new one for each run), and the threads that run ops. `drifts`: they run them in
-    another order at every step. `executor`: what runs them."""
+    another order at every step. `executor`: what runs them. `told_steps`: of each run, from its second on, among which the one that is told is chosen."""
 
     kernels: Kernels
     allocator: Callable[[], Bfc]
     threads: int
     drifts: bool = False
     executor: type[Executor] = Executor
+    told_steps: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,31 +59,40 @@ class Outcome:
 
 
 def simulate_graph(step: Step, graph: Graph, machine: Machine, seeds: tuple[int, ...] = SEEDS) -> Outcome:
-    """Run the graph several times; the run with the middle peak is told.
+    """Run the graph several times; the run with the middle peak is told, or the step of them all that has it.
 
     Threads sometimes get further than the machine's cores would let them: two of the runs have one thread more.
     """
     seeds = seeds[:3] if len(graph.nodes) > MANY_NODES else seeds
     planned = Planned(graph, machine.kernels)
     names = Names(step, graph)
+    usual = [run(planned, names, machine, seed) for seed in seeds]
     busier = replace(machine, threads=machine.threads + 1)
-    runs = [run(planned, names, machine, seed) for seed in seeds]
-    failure = next((found.failure for found in runs if found.failure is not None), None)
-    going_on = runs[1:3]
-    if len(seeds) > 1:
-        runs += [run(planned, names, busier, seed) for seed in seeds[:2]]
+    runs = usual + [run(planned, names, busier, seed) for seed in seeds[:2] if len(seeds) > 1]
     runs.sort(key=lambda found: found.peak_bytes)
-    middle = runs[len(runs) // 2]
+    peaks = peaks_of(runs, planned)
+    after = steps_after(len(graph.nodes), machine.told_steps)
+    told = None if after else runs[len(runs) // 2].tell(names)
+    drifting = further_steps(graph) if machine.drifts else 0
+    counts = [max(after, drifting) if i in GOING_ON else after for i in range(len(usual))]
+    further = [each.go_on(count, names) for each, count in zip(usual, counts, strict=True)]
+    if told is None:
+        later = (climbed[:after] for climbed, _ in further)
+        which, more = middle_step([[each.peak_bytes, *some] for each, some in zip(usual, later, strict=True)])
+        again = run(planned, names, machine, seeds[which])  # a seed's steps are the same each time
+        again.go_on(more, names)
+        told = again.tell(names)
+    program, reserved = told
+    failures = (*(each.failure for each in usual), *(failed for _, failed in further))
+    failure = next((failed for failed in failures if failed is not None), None)
+    return Outcome(program, peaks, reserved, failure, tuple(peak for climbed, _ in further for peak in climbed))
+
+
+def peaks_of(runs: Sequence["Run"], planned: Planned) -> tuple[int, ...]:
+    """Those of the runs and, where loops can crowd, of the same runs if they had."""
     peaks = tuple(found.peak_bytes for found in runs)
-    found = crowds(graph, planned.plans)
-    if found:
-        peaks += tuple(crowded_bytes(found, *told_by(each)) for each in runs if each.failure is None)
-    program = names.program(middle.executor, middle.peak_bytes)
-    reserved = middle.allocator.peak_reserved_bytes
-    further = [each.go_on(further_steps(graph), names) for each in going_on] if machine.drifts else []
-    failure = failure or next((failed for _, failed in further if failed is not None), None)
-    later = tuple(peak for climbed, _ in further for peak in climbed)
-    return Outcome(program, peaks, reserved, failure, later)
+    found = crowds(planned.graph, planned.plans)
+    return peaks + tuple(each.crowded_bytes(found) for each in runs if found and each.failure is None)
 
 
 def further_steps(graph: Graph) -> int:
@@ -102,16 +114,21 @@ class Run:
             return [], None
         return tell_further_steps(self.executor, self.allocator, steps, names.asking)
 
+    def tell(self, names: "Names") -> tuple[Program, int]:
+        """The step that was run last, and what the allocator has reserved so far."""
+        program = names.program(self.executor, self.allocator.peak_in_use_bytes)
+        return program, self.allocator.peak_reserved_bytes
+
+    def crowded_bytes(self, found: Sequence[Crowd]) -> int:
+        """The peak if loops had crowded; of the second step, before any further one."""
+        return crowded_bytes(found, self.executor.schedule, self.executor.told(), self.peak_bytes)
+
 
 def run(planned: Planned, names: "Names", machine: Machine, seed: int) -> Run:
     allocator = machine.allocator()
     executor = machine.executor(planned, allocator, machine.threads, seed)
     failure = tell_second_step(executor, allocator, lambda: executor.place(names.creation()), names.asking)
     return Run(allocator.peak_in_use_bytes, executor, allocator, failure)
-
-
-def told_by(each: Run) -> tuple[list[int], list[tuple[Held, int, int]], int]:
-    return each.executor.schedule, list(each.executor.told()), each.peak_bytes
 
 
 def instruction(op: Op, name: str, where: str) -> Instruction:
