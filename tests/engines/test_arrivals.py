@@ -9,7 +9,7 @@ from made_up_graphs import Counting, Draft, MadeUpKernels, drafts, names
 
 from legroom.engines.bfc import Bfc, OutOfMemory
 from legroom.engines.op.arrivals import ArrivingExecutor
-from legroom.engines.op.bounds import is_torn, share_of
+from legroom.engines.op.bounds import doubt_of, is_torn, share_of
 from legroom.engines.op.ops import Array
 from legroom.engines.op.planned import Planned
 from legroom.gpus import find
@@ -147,3 +147,10 @@ def test_torn_is_where_much_more_is_free_than_was_asked_for():
     failure = Failure("op", 100, 120, 90, True)
     assert not is_torn(failure, 1000)
     assert is_torn(replace(failure, free_bytes=140), 1000)
+
+
+def test_on_a_card_there_must_be_room_for_the_largest_of_a_batch_once_more():
+    draft = read_and_add()
+    draft.argument(300)
+    assert doubt_of(draft.graph(), share=0.02).above_bytes == 300
+    assert doubt_of(draft.graph(), share=None).above_bytes == 0
