@@ -56,3 +56,7 @@ def test_what_cannot_be_traced_has_none() -> None:
 
 def test_marks_lie_on_both_sides() -> None:
     assert marks_around((-1000.0,)) == (-1000.0, -1100.0, -900.0, -10000.0)
+
+
+def test_and_between_a_share_and_the_ends_of_what_it_can_be() -> None:
+    assert {0.85, 0.95} <= {round(mark, 9) for mark in marks_around((0.9,))}

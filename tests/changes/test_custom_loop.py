@@ -752,3 +752,89 @@ def test_numbers_for_metrics_with_a_weight_are_those_of_the_whole_batch():
         in_slices(tf.function(Bench().step(total, result=result)), slices)(*batch)
         found.append((float(summed.result()), float(weighed.result()), float(weighed.count)))
     assert found[1] == pytest.approx(found[0], rel=1e-12)
+
+
+def sure(y, p):
+    """A mean over the samples that the model is not sure of yet, which at first are all."""
+    import tensorflow as tf
+
+    kept = tf.cast(tf.reduce_max(tf.nn.softmax(p), axis=-1) < 0.9, p.dtype)
+    return tf.math.divide_no_nan(tf.reduce_sum(tf.reduce_sum((p - y) ** 2, -1) * kept), tf.reduce_sum(kept))
+
+
+@pytest.mark.parametrize("mode", ["eager", "graph", "below"])
+def test_a_threshold_for_what_the_model_is_sure_of_is_refused(mode):
+    _, sliced = wrapped(mode)
+    with pytest.raises(InputError, match="cannot be run in slices"):
+        sliced(Bench().step(sure))(*arrays())
+
+
+@pytest.mark.parametrize("mode", ["eager", "graph", "compiled", "below"])
+@pytest.mark.parametrize("limit", [1e9, 1.8])
+def test_an_update_only_where_its_gradients_are_small_enough(mode, limit):
+    import tensorflow as tf
+
+    plain, sliced = wrapped(mode)
+
+    def guarded(bench):
+        def step(x, y):
+            with tf.GradientTape() as tape:
+                loss = mean(y, bench.model(x, training=True))
+            gradients = tape.gradient(loss, bench.model.trainable_variables)
+            if tf.linalg.global_norm(gradients) < limit:
+                bench.optimizer.apply_gradients(zip(gradients, bench.model.trainable_variables, strict=True))
+            return loss
+
+        bench.optimizer.build(bench.model.trainable_variables)
+        return step
+
+    one, other = Bench(), Bench()
+    whole, parts = plain(guarded(one)), sliced(guarded(other))
+    for seed in range(6):
+        x, y = arrays(seed=seed)
+        batch = tf.constant(x), tf.constant((0.2 if seed % 2 else 1.0) * y)
+        assert float(parts(*batch)) == pytest.approx(float(whole(*batch)), rel=1e-12)
+    assert difference(one.weights, other.weights) < EXACT
+    assert int(other.optimizer.iterations) == int(one.optimizer.iterations)
+    assert (int(one.optimizer.iterations) == 6) == (limit > 2)
+
+
+def test_a_share_that_is_none_or_all_when_it_is_tried_is_the_batchs_own():
+    import keras
+    import tensorflow as tf
+
+    found = []
+    for slices in (1, 4):
+        share = keras.metrics.Mean()
+
+        def result(loss, y, p, share=share):
+            share.update_state(tf.reduce_mean(tf.cast(y > 100.0, p.dtype)))
+            return loss
+
+        x, y = arrays()
+        y[2], y[9] = 200, 300
+        step = in_slices(tf.function(Bench().step(total, result=result)), slices)
+        step(x, np.zeros_like(y))
+        step(x, y)
+        found.append(float(share.result()))
+    assert found[1] == pytest.approx(found[0], rel=1e-12)
+
+
+def test_several_means_in_one_array_are_each_put_together():
+    import tensorflow as tf
+
+    batch = arrays()
+    result = lambda loss, y, p: tf.reduce_mean((p - y) ** 2, axis=0)  # noqa: E731
+    whole, parts = (in_slices(Bench().step(mean, result=result), slices)(*batch) for slices in (1, 4))
+    assert difference([whole.numpy()], [parts.numpy()]) < EXACT
+
+
+def test_a_truth_that_depends_on_the_samples_is_refused():
+    import tensorflow as tf
+
+    step = Bench().step(mean, result=lambda loss, y, p: tf.reduce_any(y > 1.5))
+    x, y = arrays()
+    y[:] = 0
+    y[0] = 2
+    with pytest.raises(InputError, match="value that it returns"):
+        in_slices(step)(x, y)

@@ -296,6 +296,16 @@ def scaled_down(y_true: Any, y_pred: Any) -> Any:
     return ops.mean(ops.square(y_true - y_pred)) / ops.maximum(1.0, ops.mean(ops.absolute(y_true)) / 10)
 
 
+def hard(limit: float) -> Callable[[Any, Any], Any]:
+    """A mean over the samples that are not predicted well yet."""
+
+    def loss(y_true: Any, y_pred: Any) -> Any:
+        kept = ops.cast(ops.max(y_pred, axis=-1) < limit, y_pred.dtype)
+        return ops.sum(ops.mean(ops.square(y_true - y_pred), -1) * kept) / ops.maximum(ops.sum(kept), 1.0)
+
+    return loss
+
+
 def clipped(y_true: Any, y_pred: Any) -> Any:
     """Each sample by itself, for all that is compared."""
     errors = ops.minimum(ops.abs(y_true - y_pred), 2.5)
@@ -309,6 +319,41 @@ def clipped(y_true: Any, y_pred: Any) -> Any:
 def test_so_are_those_that_look_at_how_large_labels_are(loss: Any) -> None:
     with pytest.raises(InputError, match="cannot be computed in slices"):
         split(made([], loss), 2)
+
+
+@pytest.mark.tensorflow
+@pytest.mark.parametrize("limit", [0.97, 6.0])
+def test_and_those_that_look_at_how_large_predictions_are(limit: float) -> None:
+    with pytest.raises(InputError, match="cannot be computed in slices"):
+        split(made([], hard(limit)), 2)
+
+
+class Sparse(layers.Layer):  # type: ignore[misc]
+    """What it adds is a mean over what lies above a threshold."""
+
+    def call(self, x: Any) -> Any:
+        kept = ops.cast(x > 6.0, x.dtype)
+        self.add_loss(ops.sum(x * kept) / ops.maximum(ops.sum(kept), 1.0))
+        return x
+
+
+@pytest.mark.tensorflow
+def test_and_what_layers_add() -> None:
+    assert "add_loss() is neither a mean over the samples nor a sum" in said(fresh(Sparse))
+
+
+@pytest.mark.tensorflow
+def test_and_a_compute_loss_that_looks_at_predictions() -> None:
+    class Own(keras.Model):  # type: ignore[misc]
+        def compute_loss(self, x: Any = None, y: Any = None, y_pred: Any = None, *_: Any, **__: Any) -> Any:
+            return hard(9.0)(y, y_pred)
+
+    inputs = keras.Input((6,))
+    model = Own(inputs, layers.Dense(3)(inputs))
+    model.compile("sgd")
+    split(model, 2)
+    with pytest.raises(InputError, match="compute_loss"):
+        model.train_on_batch(X, Y)
 
 
 @pytest.mark.tensorflow

@@ -19,7 +19,7 @@ HANDED_ON = frozenset(
         *("StopGradient", "StridedSlice", "ReadVariableOp"),
     )
 )
-SMALL = 16  # entries of a constant that may hold such numbers: a list of ids that are left out
+SMALL = 64  # entries of a constant that may hold such numbers: a list of ids that are left out
 
 
 def compared_by(function: Callable[..., Any], *arrays: Any) -> tuple[float, ...]:
@@ -101,8 +101,14 @@ def distinct(numbers: Iterator[float]) -> tuple[float, ...]:
 def marks_around(numbers: tuple[float, ...]) -> tuple[float, ...]:
     """The numbers themselves, and what lies a little below and above them and far beyond."""
     near = [(number, number - gap(number), number + gap(number), 10 * number) for number in numbers]
-    return tuple(dict.fromkeys(mark for marks in near for mark in marks))
+    shares = [(number - part(number), number + part(number)) for number in numbers if 0 < number < 1]
+    return tuple(dict.fromkeys(mark for marks in (*near, *shares) for mark in marks))
 
 
 def gap(number: float) -> float:
     return max(1.0, abs(number) / 10)
+
+
+def part(share: float) -> float:
+    """Half of what lies between a share and the nearer of 0 and 1: a threshold of what a model is sure of."""
+    return min(share, 1 - share) / 2

@@ -1,7 +1,7 @@
 """What the slices of a training step are of the whole: means, sums, rows, the last one's, or nothing that can be put together."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from legroom.changes.custom_run import Kind, Kinds, cannot
@@ -35,6 +35,8 @@ class Candidates:
     gradients: list[list[set[Kind]]]
     scalars: list[set[Kind]]
     outputs: list[set[Kind]]
+    numbers: list[Any] = field(default_factory=list)  # the whole batch's, of scalars and of outputs
+    values: list[Any] = field(default_factory=list)
 
     def both(self, other: "Candidates") -> "Candidates":
         """What is left after two trials."""
@@ -43,8 +45,10 @@ class Candidates:
         pairs = zip(self.gradients, other.gradients, strict=True)
         return Candidates(
             [[a & b for a, b in zip(mine, its, strict=True)] for mine, its in pairs],
-            [a & b for a, b in zip(self.scalars, other.scalars, strict=True)],
-            [a & b for a, b in zip(self.outputs, other.outputs, strict=True)],
+            alike(self.scalars, other.scalars, self.numbers, other.numbers),
+            alike(self.outputs, other.outputs, self.values, other.values),
+            self.numbers,
+            self.values,
         )
 
     def outline(self) -> Any:
@@ -65,12 +69,34 @@ class Candidates:
         drawn = ("random numbers are drawn for each slice by itself",) if known.random else ()
         return Kinds(
             tuple(map(decided_gradients, self.gradients)),
-            tuple(chosen_value(kinds) for kinds in self.scalars),
+            tuple("mean" if "mean" in kinds else chosen_value(kinds) for kinds in self.scalars),
             tuple(chosen_value(kinds) for kinds in self.outputs),
             exactness,
             tuple(known.reasons) or drawn,
             tuple(known.inlined),
         )
+
+
+def alike(mine: list[set[Kind]], its: list[set[Kind]], values: Sequence[Any], others: Sequence[Any]) -> list[set[Kind]]:
+    """What each value can be after two trials. What is the same for all slices, but another in each trial (a share of samples, 0 of these and 1 of
+    those), is no constant; a truth is then nothing that slices could be put together to."""
+    import numpy as np
+
+    found = []
+    for a, b, value, other in zip(mine, its, values, others, strict=True):
+        kinds = a & b
+        if "constant" in kinds and not np.array_equal(value, other, equal_nan=is_float(value) and is_float(other)):
+            kinds = kinds - {"constant", "last"} if is_truth(value) else kinds - {"constant"}
+        found.append(kinds)
+    return found
+
+
+def is_float(value: Any) -> bool:
+    return getattr(getattr(value, "dtype", None), "kind", "") == "f"
+
+
+def is_truth(value: Any) -> bool:
+    return getattr(getattr(value, "dtype", None), "kind", "") == "b"
 
 
 def chosen_value(kinds: set[Kind]) -> Kind:
@@ -139,7 +165,7 @@ class Judge:
         scalars = each("scalars")
         for number, kinds in enumerate(scalars[::2]):
             self.add_weighted(kinds, *(seen.scalars[2 * number : 2 * number + 2] for seen in (whole, *parts)))
-        return Candidates(gradients, scalars, each("outputs"))
+        return Candidates(gradients, scalars, each("outputs"), whole.scalars, whole.outputs)
 
     def add_weighted(self, kinds: set[Kind], whole: list[Any], *parts: list[Any]) -> None:
         """A number may also be the mean of the slices' own with the weights that come with it."""
@@ -152,6 +178,8 @@ class Judge:
         """How a number or an array of samples is made of the slices' own."""
         import numpy as np
 
+        if is_truth(whole):
+            return {"last", "constant"} if all(np.array_equal(whole, other) for other in (last, *parts)) else set()
         if not isinstance(whole, np.ndarray) or whole.dtype.kind != "f":
             return {"last", "constant"} if whole is None or np.array_equal(whole, last) else set()
         if not np.all(np.isfinite(whole)):
@@ -159,7 +187,7 @@ class Judge:
         kinds: set[Kind] = {"last"} if self.close(last, whole) else set()
         if all(np.array_equal(whole, other) for other in (last, *parts)):
             kinds.add("constant")
-        if not whole.ndim:
+        if all(part.shape == whole.shape for part in parts):
             return kinds | {kind for kind in SUMMED if self.close(total(kind, parts), whole)}
         rows = all(part.ndim and part.shape[1:] == whole.shape[1:] for part in parts)
         return kinds | ({"samples"} if rows and self.close(np.concatenate(parts), whole) else set())

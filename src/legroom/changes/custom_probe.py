@@ -28,6 +28,7 @@ from legroom.errors import InputError, LegroomError
 
 LOOSE = 5e-2  # in 16 bits
 STYLES = ("signed", "binary", *IGNORED)
+LARGER = (4.0, 30.0)  # times
 MOST_RUNS = 48  # of a few rows each, to try marks with
 ANY_SIZE = "It must take batches of any size: let sizes come from the batch, as tf.shape(x)[0]."
 
@@ -49,6 +50,7 @@ class Probe:
     heard: list[Numbers] = field(default_factory=list)
     told: set[float] = field(default_factory=set)  # marks of which a trial has said something
     runs: int = 0
+    has_updated: bool = False  # in some trial
 
     def run(self) -> Kinds:
         refused: LegroomError | None = None
@@ -86,6 +88,14 @@ class Probe:
         if found is not None:
             found = self.compare_with_marks(found)
             found = self.compare_with_other_weights(found)
+            if any(numbers.equal or numbers.ordered for numbers in self.heard):  # with what is computed, perhaps
+                for scale in LARGER:
+                    found = self.compare_with_other_weights(found, scale)
+        if found is not None and not self.has_updated:  # one that looks at its gradients first need not update in each
+            raise cannot(
+                "updates nothing in any of its trials: gradients are taken, and neither an optimizer is applied nor a variable assigned",
+                "Decorate the function that applies the gradients too.",
+            )
         if found is None:
             why = "its numbers were not finite" if failed is None else reason_of(failed) or one_line(failed)
             raise InputError(f"The training step could not be tried out on {ROWS} samples: {why}", ANY_SIZE)
@@ -122,12 +132,13 @@ class Probe:
         except Exception:  # noqa: BLE001 - the user's own, on data that may not suit it
             return None
 
-    def compare_with_other_weights(self, found: Candidates) -> Candidates:
-        """Before anything is learned losses may be the same for all samples, and gradients zero: not with weights at random."""
-        with other_weights(self.known):
+    def compare_with_other_weights(self, found: Candidates, scale: float = 1.0) -> Candidates:
+        """Before anything is learned losses may be the same for all samples, and gradients zero: not with weights at random. With
+        larger ones a model is as sure of itself as a trained one, and goes beyond thresholds."""
+        with other_weights(self.known, scale):
             for make in self.data()[:2]:
                 try:
-                    new = self.compare(make())
+                    new = self.compare(make(), loosely=scale != 1)
                 except LegroomError:
                     raise
                 except Exception:  # noqa: BLE001 - the user's own, with weights that may not suit it
@@ -174,6 +185,7 @@ class Probe:
             self.known.built = True
         whole = self.try_rows(arrays, 0, ROWS).seen
         check(whole)
+        self.has_updated = self.has_updated or bool(whole.applied or whole.assigned)
         if loosely and not whole.finite():
             return None
         trials = [self.try_rows(arrays, *cut) for cut in CUTS]
@@ -190,7 +202,7 @@ class Probe:
         judge = Judge(LOOSE if self.known.half or loosely else TOLERANCE)
         gradients = judge.gradients(whole, parts)
         last = self.try_rows(arrays, *CUTS[-1], totals=summed(gradients, trials)).seen
-        if last.outline() != whole.outline():
+        if (last.outline(), last.updates()) != (whole.outline(), whole.updates()):
             raise cannot("updates something else with a slice than with the whole batch")
         judge.check_updates(whole, parts, last)
         judge.check_metrics(whole, parts)
@@ -207,8 +219,8 @@ class Probe:
 
 
 @contextmanager
-def other_weights(known: Known) -> Iterator[None]:
-    """Trained variables moved by about half their size, or, where they are all alike, to what layers begin with."""
+def other_weights(known: Known, scale: float = 1.0) -> Iterator[None]:
+    """Trained variables moved by about half their size, or, where they are all alike, to what layers begin with; and so many times larger."""
     import numpy as np
 
     random = np.random.default_rng(0)
@@ -219,7 +231,7 @@ def other_weights(known: Known) -> Iterator[None]:
                     float(np.std(value)) or 1.0 / max(value.size / value.shape[-1] if value.ndim else 1.0, 1.0) ** 0.5
                 )
                 noise = random.normal(0.0, 0.5 * spread, value.shape)
-                variable.assign((value + noise).astype(value.dtype))
+                variable.assign((scale * (value + noise)).astype(value.dtype))
         yield
     finally:
         for variable, value in known.before.values():
@@ -230,11 +242,6 @@ def check(whole: Seen) -> None:
     if not whole.gradients:
         raise cannot(
             "takes no gradients of variables with a tf.GradientTape", "Decorate the function that opens the tape."
-        )
-    if not whole.applied and not whole.assigned:
-        raise cannot(
-            "updates nothing: gradients are taken, and neither an optimizer is applied nor a variable assigned",
-            "Decorate the function that applies the gradients too.",
         )
 
 

@@ -146,7 +146,8 @@ class Run:
 
         if kind == "last" or value is None:
             return value
-        own = share(tf.convert_to_tensor(value), kind, self.fraction)
+        value = tf.convert_to_tensor(value)
+        own = share(value if value.dtype.is_floating else tf.cast(value, tf.float64), kind, self.fraction)
         if self.early:
             self.sums.append(own)
             return own

@@ -46,7 +46,11 @@ class Seen:
     def outline(self) -> Any:
         """What a batch and its slices have in common."""
         gradients = [[entry is None for entry in entries] for entries in self.gradients]
-        return gradients, len(self.scalars), len(self.outputs), len(self.applied), len(self.assigned)
+        return gradients, len(self.scalars), len(self.outputs)
+
+    def updates(self) -> tuple[int, int]:
+        """How often it updates something: so does the last slice, the ones before it may find other gradients and not."""
+        return len(self.applied), len(self.assigned)
 
     def finite(self) -> bool:
         import numpy as np
@@ -222,8 +226,9 @@ def is_value(leaf: Any) -> bool:
 
 
 def whole_of(leaf: Any) -> Any:
-    """As NumPy, numbers in double."""
+    """As NumPy, numbers in double, and one truth as it is: there is no half of it."""
     import numpy as np
 
     made = np.asarray(leaf)
-    return made if made.dtype.kind in "OSU" else made.astype("float64")
+    is_truth = made.dtype.kind == "b" and not made.ndim
+    return made if is_truth or made.dtype.kind in "OSU" else made.astype("float64")

@@ -8,7 +8,7 @@ Private names used, tested with Keras 3.15.1: `keras.src.losses.losses.LossFunct
 `Trainer._compute_loss`, `Trainer._aggregate_additional_loss`, `Trainer._compile_loss`, `CompileLoss._user_loss`.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -24,6 +24,7 @@ Result = TypeVar("Result")
 
 CUTS = ((0, 4), (4, 6))  # uneven, so that a plain mean of slices is told from a weighted one
 TOLERANCE = 1e-3
+LARGE_WEIGHTS = 30.0
 MOST_INPUTS = 6  # numbers among inputs that are tried, each of which takes three forward passes
 COUPLED = ("dice", "tversky", "circle")  # of Keras' own losses those that may look at several samples at once
 STYLES = ("binary", "unit", "signed", "binary again")
@@ -113,9 +114,12 @@ def probe_loss(loss: Any, y_true: Any, y_pred: Any) -> LossKind:
         kinds = kinds_of_outputs(*whole_and_slices(lambda rows: [call(*rows)], pair))[0]
         if kinds is not None:
             found = kinds if found is None else found & kinds
-    predictions = random_like(y_pred, "unit", seed=1)
-    for labels in unusual_labels(call, random_like(y_true, "binary"), random_like(y_true, "signed"), predictions):
-        kinds = kinds_or_none(lambda rows: [call(*rows)], (labels, predictions))
+    usual, predictions = random_like(y_true, "binary"), random_like(y_pred, "unit", seed=1)
+    around = marks_around(eagerly(lambda: compared_by(call, usual, predictions)))
+    pairs = [(labels, predictions) for labels in unusual(usual, random_like(y_true, "signed"), around)]
+    pairs += [(usual, made) for made in unusual(predictions, random_like(y_pred, "signed"), around, ())]
+    for pair in pairs:
+        kinds = kinds_or_none(lambda rows: [call(*rows)], pair)
         if kinds is not None and found is not None:
             found = found & kinds
     if not found or (own_call and found == {"samples"}):
@@ -127,10 +131,9 @@ def probe_loss(loss: Any, y_true: Any, y_pred: Any) -> LossKind:
     return LossKind(first_of(found), own_call)
 
 
-def unusual_labels(call: Callable[..., Any], labels: Any, values: Any, *others: Any) -> Iterator[Any]:
-    """Labels with marks for what is to be left out, the usual ones and around the numbers that `call` compares with; and large values."""
-    around = marks_around(eagerly(lambda: compared_by(call, labels, *others)))
-    yield from ignored_labels(labels, 0, dict.fromkeys((*IGNORED, *around)))
+def unusual(usual: Any, values: Any, around: Iterable[float], ignored: Iterable[float] = IGNORED) -> Iterator[Any]:
+    """Labels or predictions with marks for what is to be left out, the usual ones and those around the numbers that are compared; and large values."""
+    yield from ignored_labels(usual, 0, dict.fromkeys((*ignored, *around)))
     yield scaled_labels(values)
 
 
@@ -151,17 +154,17 @@ def probe_added(model: Any, x: Any, count: int) -> tuple[Kind, ...]:
     """The kind of everything that layers add with `add_loss` (activity regularisers too) when the model is called."""
     for training in (True, False):
 
-        def call(rows: Any, training: bool = training) -> list[Any]:
-            return added_losses(model, rows[0], training)
+        def call(rows: Any, training: bool = training, scale: float = 1.0) -> list[Any]:
+            return added_losses(model, rows[0], training, scale)
 
         (rows,) = made_for_model((x,))
         found = kinds_of_outputs(*whole_and_slices(call, (rows,)))
         compared = eagerly(lambda: compared_by(lambda x: call((x,)), rows))  # noqa: B023
         for marked in ignored_labels(rows, 0, compared[:MOST_INPUTS]):  # a padding id among the inputs, say
-            kinds = all_kinds_or_none(call, (marked,))
-            if kinds is not None and len(kinds) == len(found):
-                pairs = zip(found, kinds, strict=True)
-                found = [one if other is None else (one or set()) & other for one, other in pairs]
+            found = both(found, all_kinds_or_none(call, (marked,)))
+        if compared:  # with what lies inside, perhaps, where it may be larger
+            found = both(found, all_kinds_or_none(call, (scaled_labels(rows),)))
+            found = both(found, all_kinds_or_none(lambda rows: call(rows, scale=LARGE_WEIGHTS), (rows,)))
         if len(found) == count and all(found):
             return tuple(first_of(kinds) for kinds in found if kinds)
     raise undecided(model, "add_loss()")
@@ -178,25 +181,35 @@ def probe_model(model: Any, part: Any) -> Kind:
         forward = Forward(model, training)
 
         def loss_of(rows: Any, forward: Forward = forward) -> Any:
-            x, y, *weight = rows
-            y_pred, mapping, losses = forward.of(x)
+            x, y_pred, y, *weight = rows
+            _, mapping, losses = forward.of(x)
             with keras.StatelessScope(state_mapping=mapping), overriding(model, losses):
                 return model._compute_loss(x, y, y_pred, weight[0] if weight else None, training=True)
 
         def call(rows: Any, loss_of: Callable[[Any], Any] = loss_of) -> list[Any]:
             return [loss_of(rows)]
 
-        found = kinds_of_outputs(*whole_and_slices(call, (x, y, *weight)))[0]
+        inputs = eagerly(lambda: rows_of(x, 0, ROWS))
+        made = eagerly(lambda: keras.tree.map_structure(as_array, forward.of(inputs)[0]))  # noqa: B023
+        found = kinds_of_outputs(*whole_and_slices(call, (x, made, y, *weight)))[0]
         if found and found != {"samples"}:
-            inputs = rows_of(x, 0, ROWS)
-            compares = lambda labels, *weight: loss_of((inputs, labels, *weight))  # noqa: B023, E731
-            for labels in unusual_labels(compares, y, random_like(part.y, "signed", 1), *weight):
-                kinds = kinds_or_none(call, (x, labels, *weight))
+            compares = lambda *given: loss_of((inputs, *given))  # noqa: B023, E731
+            around = marks_around(eagerly(lambda: compared_by(compares, made, y, *weight)))  # noqa: B023
+            pairs = [(made, labels) for labels in unusual(y, random_like(part.y, "signed", 1), around)]
+            pairs += [(predictions, y) for predictions in unusual(made, made, around, ())]
+            for predictions, labels in pairs:
+                kinds = kinds_or_none(call, (x, predictions, labels, *weight))
                 found = found if kinds is None else found & kinds
             if not found:
                 break
             return first_of(found - {"samples"})
     raise undecided(model, "compute_loss()")
+
+
+def as_array(tensor: Any) -> Any:
+    import keras
+
+    return keras.ops.convert_to_numpy(tensor)
 
 
 @dataclass(frozen=True)
@@ -222,6 +235,13 @@ class Forward:
         return found
 
 
+def both(found: list[set[Kind] | None], kinds: list[set[Kind] | None] | None) -> list[set[Kind] | None]:
+    """What is left after another trial, if it said something."""
+    if kinds is None or len(kinds) != len(found):
+        return found
+    return [one if other is None else (one or set()) & other for one, other in zip(found, kinds, strict=True)]
+
+
 def undecided(model: Any, what: str) -> InputError:
     names = [layer.name for layer in model._flatten_layers() if layer._loss_ids] or [model.name]
     return InputError(
@@ -236,8 +256,9 @@ def made_for_model(specs: tuple[Any, ...]) -> tuple[Any, ...]:
     return tuple(random_like(spec, "binary" if seed else "signed", seed) for seed, spec in enumerate(specs))
 
 
-def added_losses(model: Any, x: Any, training: bool) -> list[Any]:
-    *_, losses = call_model(model, model_values(model), x, training)
+def added_losses(model: Any, x: Any, training: bool, scale: float = 1.0) -> list[Any]:
+    trainable, others = model_values(model)
+    *_, losses = call_model(model, ([scale * value for value in trainable], others), x, training)
     regularised = len([weight for weight in model.trainable_weights if weight.regularizer is not None])
     return [model._aggregate_additional_loss(loss) for loss in losses[: len(losses) - regularised]]
 

@@ -63,7 +63,7 @@ def train_step(  # noqa: PLR0913
         journal = Journal(None if report is None else Path(report), say if verbose else None)
         step = guard_function(function, settings, journal, micro_batches=count or 1)
     else:
-        step = function if count is None else split_function(function, count, allow)
+        step = function if count is None else split_function(function, count, allow, autograph=True)
     others = tuple(action for action in actions if action.name != "microbatch")
     return step if chosen is None or not others else after_changing(step, function, replace(chosen, actions=others))
 
