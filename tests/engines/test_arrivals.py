@@ -153,4 +153,10 @@ def test_on_a_card_there_must_be_room_for_the_largest_of_a_batch_once_more():
     draft = read_and_add()
     draft.argument(300)
     assert doubt_of(draft.graph(), share=0.02).above_bytes == 300
-    assert doubt_of(draft.graph(), share=None).above_bytes == 0
+    assert [doubt_of(draft.graph(), share=share).above_bytes for share in (0.12, None)] == [0, 0]
+
+
+def test_a_graph_of_a_single_node_may_have_several_arguments():
+    draft = Draft()
+    draft.add("reads", draft.argument(50), draft.argument(60), size=7)
+    assert arriving(draft.graph(), steps=2).allocator.in_use_bytes == 0

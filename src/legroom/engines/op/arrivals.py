@@ -78,6 +78,10 @@ class ArrivingExecutor(Executor):
         on_host = array.dtype == "int32" and ops and all(op.outputs and sharing.on_host(op, 0) for op in ops)
         return 0 if on_host else array.size_bytes
 
+    def is_cheap(self, node: int) -> bool:
+        """To wait for a copy is no work."""
+        return node < 0 or super().is_cheap(node)
+
     def hand_on(self, pool: list[Thread], i: int, ended: int, clock: Clock, idle: list[int]) -> None:
         from_host = ended < 0 or self.graph.nodes[ended].op.kind in MADE_ON_HOST
         ready = self.later.pop(i) if i in self.later else self.end(ended)

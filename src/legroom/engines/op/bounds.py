@@ -67,7 +67,7 @@ def doubt_of(work: Graph | EagerTrace, *, share: float | None) -> Doubt:
     unknown, undecided = unknown_bytes(work), work.undecided_bytes if isinstance(work, Graph) else 0
     inside = compiled_bytes(work) * (CPU_COMPILED_TIMES if on_cpu else GPU_COMPILED_TIMES)
     shares = (CPU_HIGH_SHARE, CPU_LATER_SHARE) if share is None else (share, share)
-    arriving = 0 if on_cpu else arriving_bytes(work)
+    arriving = arriving_bytes(work) if share is not None and share < SHARE else 0
     return Doubt(*shares, unknown, inside + undecided + arriving)
 
 

@@ -150,7 +150,7 @@ class Executor(Ledger):
         """Cheap nodes stay with the thread; of expensive ones the last does, if nothing else is left to do."""
         expensive = []
         for node in ready:
-            if self.plans[node].cheap:
+            if self.is_cheap(node):
                 thread.inline.append(node)
             else:
                 expensive.append(node)
@@ -158,6 +158,9 @@ class Executor(Ledger):
             thread.inline.append(expensive.pop())
         for node in expensive:
             thread.tasks.appendleft(node)
+
+    def is_cheap(self, node: int) -> bool:
+        return self.plans[node].cheap
 
     def begin_next(self, pool: list[Thread], i: int, clock: Clock, idle: list[int]) -> None:
         thread = pool[i]
