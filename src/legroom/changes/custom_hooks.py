@@ -164,7 +164,13 @@ def on_opened(original: Call, listener: Listener, args: tuple[Any, ...], kwargs:
 def on_apply(original: Call, listener: Listener, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     gradients = args[1] if len(args) > 1 else kwargs["grads"]
     variables = args[2] if len(args) > 2 else kwargs.get("trainable_variables")
-    return listener.apply(lambda: original(*args, **kwargs), args[0], gradients, variables)
+
+    def call(given: Any = gradients) -> Any:
+        if len(args) > 1:
+            return original(args[0], given, *args[2:], **kwargs)
+        return original(*args, **{**kwargs, "grads": given})
+
+    return listener.apply(call, args[0], gradients, variables)
 
 
 def on_assign(original: Call, listener: Listener, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

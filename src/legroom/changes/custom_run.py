@@ -7,7 +7,7 @@ does with it, such as clipping, is done once and to the right thing; all updates
 
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
@@ -59,6 +59,7 @@ class Run:
     gradients: list[Any] = field(default_factory=list)
     rows: list[Any] = field(default_factory=list)
     sums: list[Any] = field(default_factory=list)
+    taken: list[Any] = field(default_factory=list)  # the whole batch's gradients so far
     asked: int = 0
     numbers: int = 0
     error: InputError | None = None
@@ -92,6 +93,7 @@ class Run:
             self.gradients += shares
             return found
         totals = [add_gradients(next(self.tensors), own) for own in shares]
+        self.taken += totals
         return tf.nest.pack_sequence_as(found, totals)
 
     def plain_gradient(self, call: Call) -> Any:
@@ -109,7 +111,7 @@ class Run:
         if self.early:
             return None
         if self.keeper is None:
-            return call()
+            return call(after_all(list(gradients), self.taken))
         try:
             return self.keeper.applied(optimizer, gradients, variables)
         except InputError as error:
@@ -243,6 +245,32 @@ def written_by_keras(text: str) -> str:
 
 def cannot(why: str, hint: str = OTHERWISE) -> InputError:
     return InputError(f"This training step cannot be run in slices of the batch: it {why}.", hint)
+
+
+def after_all(gradients: list[Any], others: Sequence[Any]) -> list[Any]:
+    """These gradients, none of which is there before all and the others are: a weight is updated when whatever reads it has run. TensorFlow orders the two by
+    control edges, of which its optimiser drops some around a loop (a critic's kernel was updated before the generator's gradient had read it); data
+    it does not drop. So a zero that needs an entry of each is added, one that NaN does not get into and that nothing folds."""
+    import tensorflow as tf
+
+    dense = [one for one in (*gradients, *others) if one is not None and not isinstance(one, tf.IndexedSlices)]
+    known = [one for one in {id(one): one for one in dense}.values() if one.shape.num_elements()]
+    if tf.executing_eagerly() or len(known) < 2:
+        return gradients
+    entry = tf.reduce_sum(tf.concat([tf.cast(tf.reshape(one, [-1])[:1], tf.float32) for one in known], 0))
+    zero = tf.cast(tf.cast(tf.equal(entry, entry), tf.float32) < -1.0, tf.float32)
+    return [later(one, zero) for one in gradients]
+
+
+def later(gradient: Any, zero: Any) -> Any:
+    import tensorflow as tf
+
+    if gradient is None:
+        return None
+    if isinstance(gradient, tf.IndexedSlices):
+        values = gradient.values + tf.cast(zero, gradient.values.dtype)
+        return tf.IndexedSlices(values, gradient.indices, gradient.dense_shape)
+    return gradient + tf.cast(zero, gradient.dtype)
 
 
 def share(value: Any, kind: Kind, fraction: Any) -> Any:

@@ -37,7 +37,9 @@ def holding(model: Any, at_update: Callable[[], int] | None = None) -> Iterator[
         if here.listener is None:
             keep(grads, trainable_variables)
         else:
-            here.listener.apply(lambda: keep(grads, trainable_variables), model.optimizer, grads, trainable_variables)
+            here.listener.apply(
+                lambda given=grads: keep(given, trainable_variables), model.optimizer, grads, trainable_variables
+            )
 
     def keep(grads: list[Any], trainable_variables: Any) -> None:
         held.calls += 1
