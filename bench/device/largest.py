@@ -4,7 +4,7 @@
 
 WANTED is a list of {"model", "policy", "limit" (MiB), "start", "said", "jit"}; with "jit" compiled by XLA, else op by op. For each the largest is looked for around "start", to 1%, in a process for every
 try; what was "said" is run in "again" processes (3) first, and if all of them train the search begins at what it would be 97% of. With "ways": ["keras", "legroom"] the largest by Keras' own accumulation over four batches and
-by Legroom's four micro-batches as well. With "true", known from before, it is not looked for again. A line for every try, and one at the end for every case. Nothing here asks Legroom for a prediction.
+by Legroom's four micro-batches as well. With "true", known from before, it is not looked for again. A try gets "patience" seconds (240). A line for every try, and one at the end for every case. Nothing here asks Legroom for a prediction.
 """
 
 import argparse
@@ -49,7 +49,9 @@ def run(case: dict[str, Any], batch: int, way: str, logs: str | None) -> dict[st
     asked = [case["model"], case["policy"], str(batch), str(case["limit"]), way, str(int(case.get("jit", False)))]
     command = [sys.executable, __file__, "--measure", *asked]
     try:
-        done = subprocess.run(command, env=env, capture_output=True, text=True, check=False, timeout=PATIENCE)
+        done = subprocess.run(
+            command, env=env, capture_output=True, text=True, check=False, timeout=case.get("patience", PATIENCE)
+        )
     except subprocess.TimeoutExpired:
         return {"fits": None, "why": "too slow"}
     rows = [line[4:] for line in done.stdout.splitlines() if line.startswith("ROW ")]

@@ -4,7 +4,9 @@ import numpy as np
 import pytest
 
 import legroom
+from legroom.changes.actions import perform
 from legroom.errors import InputError
+from legroom.records.plan import Action
 
 pytestmark = pytest.mark.tensorflow
 
@@ -266,8 +268,78 @@ def test_several_optimizers_with_a_gradient_penalty():
         assert difference(one.weights, other.weights) < EXACT
 
 
+def by_hand(one, two):
+    """Weights that no optimizer updates: a sparse gradient, an average that follows, and what is returned is read before."""
+    import tensorflow as tf
+
+    table = tf.Variable(tf.reshape(tf.range(40.0, dtype=tf.float64) / 40, (8, FEATURES)))
+    scale = tf.Variable(tf.ones((FEATURES,), tf.float64))
+    unused = tf.Variable(2.0, dtype=tf.float64)
+
+    @tf.custom_gradient
+    def joined(*tensors):
+        return tensors, lambda *upstream: upstream
+
+    @tf.function
+    def step(x, y):
+        rows = tf.cast(tf.abs(x[:, 0]) * 3, tf.int32) % 8
+        with tf.GradientTape() as tape, tf.GradientTape() as other:
+            tape.watch([table, scale])
+            loss = tf.reduce_mean((one.model((x + tf.gather(table, rows)) * scale) - y) ** 2)
+            distance = tf.reduce_mean(two.model(x) * unused)
+        weights = one.model.trainable_variables
+        far = tf.reduce_mean(two.model(x) ** 2)
+        sparse, own, *gradients = tape.gradient(loss, [table, scale, *weights])
+        others = other.gradient(distance, two.model.trainable_variables)
+        own, size = joined(own, tf.reduce_sum(scale**2))
+        one.optimizer.apply_gradients(zip(gradients, weights, strict=True))
+        table.scatter_sub(tf.IndexedSlices(0.1 * sparse.values, sparse.indices))
+        scale.assign_sub(0.1 * own)
+        two.optimizer.apply_gradients(zip(others, two.model.trainable_variables, strict=True))
+        for follower, weight in zip(two.model.trainable_variables, weights, strict=True):
+            follower.assign(0.9 * follower + 0.1 * weight)
+        unused.assign_add(0.5)
+        return loss, distance, far, size
+
+    return step, (table, scale, unused)
+
+
+def test_weights_that_are_updated_by_hand():
+    import tensorflow as tf
+
+    pairs = [(Bench(), Bench()) for _ in range(2)]
+    whole, whole_variables = by_hand(*pairs[0])
+    made, variables = by_hand(*pairs[1])
+    parts = in_slices(made)
+    x, y = map(tf.constant, arrays())
+    for _ in range(3):
+        assert np.allclose(whole(x, y), parts(x, y), rtol=1e-12, atol=0)
+    for one, other in zip(*pairs, strict=True):
+        assert difference(one.weights, other.weights) < EXACT
+    assert difference([one.numpy() for one in whole_variables], [one.numpy() for one in variables]) < EXACT
+
+
+def keras_step(*actions):
+    """A layer that two branches share, of which one has no gradient."""
+    import keras
+
+    layers = keras.layers
+
+    def make(one, _):
+        keras.utils.set_random_seed(1)
+        shared, given = layers.Dense(FEATURES, name="shared"), keras.Input((FEATURES,))
+        held = layers.Lambda(keras.ops.stop_gradient)(shared(shared(given)))
+        ends = [layers.Dense(CLASSES, name=name)(part) for name, part in (("first", shared(given)), ("second", held))]
+        model = keras.Model(given, ends)
+        model.compile("adam", "mse", metrics=[["mae"], ["mae"]])
+        perform(model, actions)
+        return lambda x, y: model.train_on_batch(x, [y, y]), ()
+
+    return make
+
+
 def unordered(graph):
-    """The assignments of a graph that ran which do not come after whatever reads their variable."""
+    """The assignments of a graph that ran which do not come after whatever reads their variable, nor before it."""
     nodes = {node.name: node for node in graph.node}
 
     def source(name):
@@ -288,8 +360,9 @@ def unordered(graph):
             found = source(nodes[found].input[0])
         return found
 
-    reads = [name for name in nodes if nodes[name].op == "ReadVariableOp"]
-    assigns = [name for name in nodes if nodes[name].op == "AssignSubVariableOp"]
+    reads = [name for name in nodes if nodes[name].op in ("ReadVariableOp", "ResourceGather")]
+    changes = ("AssignVariableOp", "AssignAddVariableOp", "AssignSubVariableOp", "ResourceScatterSub")
+    assigns = [name for name in nodes if nodes[name].op in changes]
     assert assigns
     return [
         (read, assign)
@@ -299,16 +372,25 @@ def unordered(graph):
     ]
 
 
-def test_no_weight_is_updated_before_whatever_reads_it_has_run():
-    """TensorFlow's optimiser drops control edges around a loop."""
+IN_TWO = Action("microbatch", (("count", 2),))
+RECOMPUTED = Action("remat", (("blocks", (("shared",),)),))
+
+
+@pytest.mark.parametrize(
+    "make",
+    [adversarial, by_hand, keras_step(IN_TWO), keras_step(IN_TWO, RECOMPUTED)],
+    ids=["adversarial", "by-hand", "keras-slices", "keras-both"],
+)
+def test_no_weight_is_updated_before_whatever_reads_it_has_run(make):
+    """TensorFlow's optimiser drops control edges, in plain steps too."""
     import tensorflow as tf
     from tensorflow.python.eager import context
 
-    step, _ = adversarial(Bench(), Bench())
-    x, z = arrays()[0], arrays(seed=3)[0]
+    step, _ = make(Bench(), Bench())
+    x, other = arrays()[0], arrays(seed=3)[0 if make is adversarial else 1]
     context.enable_run_metadata()
     try:
-        in_slices(step)(tf.constant(x), tf.constant(z))
+        (in_slices(step) if hasattr(step, "python_function") else step)(tf.constant(x), tf.constant(other))
         graphs = context.export_run_metadata().function_graphs
     finally:
         context.disable_run_metadata()

@@ -24,6 +24,7 @@ SCATTERS = (
     *(f"scatter_nd_{name}" for name in ("add", "sub", "min", "max", "update")),
     "batch_scatter_update",
 )
+VALUES = ("value", "delta", "sparse_delta", "updates")  # how what is assigned is called
 RANDOM = ("random_standard_normal", "truncated_normal", "random_uniform", "random_uniform_int")
 STATELESS = (
     *("stateless_random_normal_v2", "stateless_truncated_normal_v2", "stateless_random_uniform_v2"),
@@ -174,8 +175,16 @@ def on_apply(original: Call, listener: Listener, args: tuple[Any, ...], kwargs: 
 
 
 def on_assign(original: Call, listener: Listener, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    given = [*args[1:], *(kwargs[name] for name in kwargs if name in ("value", "delta", "sparse_delta", "updates"))]
-    return listener.assign(lambda: original(*args, **kwargs), args[0], original.__name__, tuple(given))
+    name = original.__name__
+    at = 2 if name.startswith("scatter_nd") else 1  # there the indices come first
+    key = next((key for key in VALUES if key in kwargs), "")
+
+    def call(changed: Call = lambda value: value) -> Any:
+        if len(args) > at:
+            return original(*args[:at], changed(args[at]), *args[at + 1 :], **kwargs)
+        return original(*args, **{**kwargs, key: changed(kwargs[key])}) if key else original(*args, **kwargs)
+
+    return listener.assign(call, args[0], name, (*args[1:], *(kwargs[key] for key in kwargs if key in VALUES)))
 
 
 def on_read(original: Call, listener: Listener, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

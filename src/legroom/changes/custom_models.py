@@ -80,3 +80,10 @@ def names_in(function: Any) -> set[str]:
             found.update(code.co_names)
             waiting += [constant for constant in code.co_consts if isinstance(constant, CodeType)]
     return found
+
+
+def native(variable: Any) -> Any:
+    """TensorFlow's own variable behind one of Keras'."""
+    import keras
+
+    return variable.value if isinstance(variable, keras.Variable) else variable

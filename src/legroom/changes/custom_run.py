@@ -12,7 +12,8 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
 from legroom.changes.custom_hooks import Call
-from legroom.changes.custom_models import updates
+from legroom.changes.custom_models import native, updates
+from legroom.changes.custom_order import after_reads
 from legroom.changes.microbatch_loop import Found, add_gradients, shaped
 from legroom.changes.microbatch_tf import scaled
 from legroom.errors import InputError
@@ -64,6 +65,7 @@ class Run:
     numbers: int = 0
     error: InputError | None = None
     differentiating: int = 0
+    updating: bool = False
 
     def __post_init__(self) -> None:
         found = self.totals or Found(())
@@ -111,7 +113,9 @@ class Run:
         if self.early:
             return None
         if self.keeper is None:
-            return call(after_all(list(gradients), self.taken))
+            return self.update(
+                call, list(gradients), optimizer._trainable_variables if variables is None else variables
+            )
         try:
             return self.keeper.applied(optimizer, gradients, variables)
         except InputError as error:
@@ -123,7 +127,17 @@ class Run:
             return variable
         if self.keeper is not None:
             self.keeper.assigned(variable)
-        return call()
+        if self.updating or not (variable.dtype.is_floating or variable.dtype.is_integer) or state_owner() is not None:
+            return call()
+        return call(lambda value: after_reads([as_given(value, variable)], [variable], self.taken, self.graph)[0])
+
+    def update(self, call: Call, gradients: list[Any], variables: Sequence[Any]) -> Any:
+        """By the optimizer, which assigns in an order of its own."""
+        self.updating = True
+        try:
+            return call(after_reads(gradients, map(native, variables), (*gradients, *self.taken), self.graph))
+        finally:
+            self.updating = False
 
     def read(self, variable: Any) -> None:
         if self.keeper is not None:
@@ -247,30 +261,10 @@ def cannot(why: str, hint: str = OTHERWISE) -> InputError:
     return InputError(f"This training step cannot be run in slices of the batch: it {why}.", hint)
 
 
-def after_all(gradients: list[Any], others: Sequence[Any]) -> list[Any]:
-    """These gradients, none of which is there before all and the others are: a weight is updated when whatever reads it has run. TensorFlow orders the two by
-    control edges, of which its optimiser drops some around a loop (a critic's kernel was updated before the generator's gradient had read it); data
-    it does not drop. So a zero that needs an entry of each is added, one that NaN does not get into and that nothing folds."""
+def as_given(value: Any, variable: Any) -> Any:
     import tensorflow as tf
 
-    dense = [one for one in (*gradients, *others) if one is not None and not isinstance(one, tf.IndexedSlices)]
-    known = [one for one in {id(one): one for one in dense}.values() if one.shape.num_elements()]
-    if tf.executing_eagerly() or len(known) < 2:
-        return gradients
-    entry = tf.reduce_sum(tf.concat([tf.cast(tf.reshape(one, [-1])[:1], tf.float32) for one in known], 0))
-    zero = tf.cast(tf.cast(tf.equal(entry, entry), tf.float32) < -1.0, tf.float32)
-    return [later(one, zero) for one in gradients]
-
-
-def later(gradient: Any, zero: Any) -> Any:
-    import tensorflow as tf
-
-    if gradient is None:
-        return None
-    if isinstance(gradient, tf.IndexedSlices):
-        values = gradient.values + tf.cast(zero, gradient.values.dtype)
-        return tf.IndexedSlices(values, gradient.indices, gradient.dense_shape)
-    return gradient + tf.cast(zero, gradient.dtype)
+    return value if isinstance(value, tf.IndexedSlices) else tf.convert_to_tensor(value, variable.dtype)
 
 
 def share(value: Any, kind: Kind, fraction: Any) -> Any:

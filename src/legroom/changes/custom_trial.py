@@ -11,6 +11,7 @@ from typing import Any
 
 from legroom.changes.custom_digest import digest_of
 from legroom.changes.custom_hooks import Call
+from legroom.changes.custom_models import native
 from legroom.changes.custom_run import Kinds, Run, cannot, default_graph, of_variables, state_owner
 from legroom.changes.microbatch_samples import statistics_reason
 
@@ -209,13 +210,6 @@ class Trial(Run):
             f"assigns the variable {names[0]!r} and computes gradients with it in the same call",
             "Assign it outside the step, or when the gradients have been taken.",
         )
-
-
-def native(variable: Any) -> Any:
-    """TensorFlow's own variable behind one of Keras'."""
-    import keras
-
-    return variable.value if isinstance(variable, keras.Variable) else variable
 
 
 def is_value(leaf: Any) -> bool:

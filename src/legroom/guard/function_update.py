@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from legroom.changes.custom_trial import native
+from legroom.changes.custom_models import native
 from legroom.errors import InputError
 from legroom.guard.holding import Held as HeldBack
 from legroom.guard.snapshots import Held
