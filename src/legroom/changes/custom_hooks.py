@@ -4,9 +4,9 @@ The names below are replaced while at least one step is listened to, and what th
 thread at hand; threads without one are not touched.
 
 Private names used, tested with Keras 3.15.1 and TensorFlow 2.21.0: `tensorflow.python.ops.resource_variable_ops.BaseResourceVariable`
-and its `_read_variable_op`,
-`tensorflow.python.eager.polymorphic_function.polymorphic_function.Function`, `tensorflow.python.ops.gen_random_ops` and
-`gen_stateless_random_ops_v2`, `keras.src.optimizers.base_optimizer.BaseOptimizer`.
+and its `_read_variable_op` and `_strided_slice_assign`, `tensorflow.python.framework.ops._EagerTensorBase`,
+`tensorflow.python.eager.polymorphic_function.polymorphic_function.Function`, `tensorflow.python.ops.gen_random_ops`,
+`gen_stateless_random_ops` and `gen_stateless_random_ops_v2`, `keras.src.optimizers.base_optimizer.BaseOptimizer`.
 """
 
 import threading
@@ -24,18 +24,24 @@ SCATTERS = (
     *(f"scatter_nd_{name}" for name in ("add", "sub", "min", "max", "update")),
     "batch_scatter_update",
 )
+PART = "_strided_slice_assign"  # variable[2:4].assign(value), all by keyword
+READS = ("_read_variable_op", "sparse_read", "gather_nd")
 VALUES = ("value", "delta", "sparse_delta", "updates")  # how what is assigned is called
-RANDOM = ("random_standard_normal", "truncated_normal", "random_uniform", "random_uniform_int")
+RANDOM = (
+    *("random_standard_normal", "truncated_normal", "random_uniform", "random_uniform_int"),
+    *("multinomial", "random_gamma", "random_poisson_v2"),
+)
 STATELESS = (
     *("stateless_random_normal_v2", "stateless_truncated_normal_v2", "stateless_random_uniform_v2"),
-    *("stateless_random_uniform_int_v2", "stateless_random_uniform_full_int_v2"),
+    *("stateless_random_uniform_int_v2", "stateless_random_uniform_full_int_v2", "stateless_random_gamma_v3"),
 )
+STATELESS_OLD = ("stateless_multinomial", "stateless_random_binomial", "stateless_random_poisson")
 
 
 class Listener(Protocol):
     """Each is handed the original, bound, and what it was called with; it answers in its place."""
 
-    def gradient(self, call: Call, tape: Any, sources: Any) -> Any: ...
+    def gradient(self, call: Call, tape: Any, target: Any, sources: Any) -> Any: ...
 
     def opened(self, tape: Any) -> None: ...
 
@@ -45,7 +51,7 @@ class Listener(Protocol):
 
     def read(self, variable: Any) -> None: ...
 
-    def scalar(self, call: Call, value: Any, weight: Any) -> Any: ...
+    def scalar(self, call: Call, metric: Any, value: Any, weight: Any) -> Any: ...
 
     def function(self, call: Call, function: Any, args: Any, kwargs: Any) -> Any: ...
 
@@ -54,6 +60,8 @@ class Listener(Protocol):
     def random(self, call: Call) -> Any: ...
 
     def scale(self, call: Call, loss: Any) -> Any: ...
+
+    def truth(self, call: Call, tensor: Any) -> bool: ...
 
 
 class Here(threading.local):
@@ -117,18 +125,20 @@ def install() -> None:
     import tensorflow as tf
     from keras.src.optimizers.base_optimizer import BaseOptimizer
     from tensorflow.python.eager.polymorphic_function.polymorphic_function import Function
-    from tensorflow.python.ops import gen_random_ops, gen_stateless_random_ops_v2
+    from tensorflow.python.framework.ops import _EagerTensorBase
+    from tensorflow.python.ops import gen_random_ops, gen_stateless_random_ops, gen_stateless_random_ops_v2
     from tensorflow.python.ops.resource_variable_ops import BaseResourceVariable
 
     put(tf.GradientTape, "gradient", on_gradient)
     put(tf.GradientTape, "__enter__", on_opened)
     for optimizer in owners(BaseOptimizer, "apply"):
         put(optimizer, "apply", on_apply)
-    for name in (*ASSIGNS, *SCATTERS):
+    for name in (*ASSIGNS, *SCATTERS, PART):
         for variable in owners(BaseResourceVariable, name):
             put(variable, name, on_assign)
-    for variable in owners(BaseResourceVariable, "_read_variable_op"):
-        put(variable, "_read_variable_op", on_read)
+    for name in READS:
+        for variable in owners(BaseResourceVariable, name):
+            put(variable, name, on_read)
     for metric in (keras.metrics.Mean, keras.metrics.Sum):
         put(metric, "update_state", on_scalar)
     put(keras.optimizers.LossScaleOptimizer, "scale_loss", on_scale)
@@ -138,6 +148,9 @@ def install() -> None:
         put(gen_random_ops, name, on_random)
     for name in STATELESS:
         put(gen_stateless_random_ops_v2, name, on_random)
+    for name in STATELESS_OLD:
+        put(gen_stateless_random_ops, name, on_random)
+    put(_EagerTensorBase, "__bool__", on_truth)
 
 
 def owners(base: type, name: str) -> list[type]:
@@ -153,8 +166,9 @@ def owners(base: type, name: str) -> list[type]:
 
 
 def on_gradient(original: Call, listener: Listener, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    tape, sources = args[0], args[2] if len(args) > 2 else kwargs["sources"]
-    return listener.gradient(lambda: original(*args, **kwargs), tape, sources)
+    target = args[1] if len(args) > 1 else kwargs["target"]
+    sources = args[2] if len(args) > 2 else kwargs["sources"]
+    return listener.gradient(lambda: original(*args, **kwargs), args[0], target, sources)
 
 
 def on_opened(original: Call, listener: Listener, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -184,7 +198,8 @@ def on_assign(original: Call, listener: Listener, args: tuple[Any, ...], kwargs:
             return original(*args[:at], changed(args[at]), *args[at + 1 :], **kwargs)
         return original(*args, **{**kwargs, key: changed(kwargs[key])}) if key else original(*args, **kwargs)
 
-    return listener.assign(call, args[0], name, (*args[1:], *(kwargs[key] for key in kwargs if key in VALUES)))
+    named = ("value", "begin", "end") if name == PART else VALUES
+    return listener.assign(call, args[0], name, (*args[1:], *(kwargs[key] for key in kwargs if key in named)))
 
 
 def on_read(original: Call, listener: Listener, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -198,7 +213,7 @@ def on_scalar(original: Call, listener: Listener, args: tuple[Any, ...], kwargs:
     weight = args[2] if len(args) > 2 else kwargs.get("sample_weight")
     if value is None or not (is_number(value) and is_number(weight)):
         return original(*args, **kwargs)
-    return listener.scalar(lambda total, weights: original(args[0], total, weights), value, weight)
+    return listener.scalar(lambda total, weights: original(args[0], total, weights), args[0], value, weight)
 
 
 def is_number(value: Any) -> bool:
@@ -220,3 +235,7 @@ def on_scale(original: Call, listener: Listener, args: tuple[Any, ...], kwargs: 
 
 def on_random(original: Call, listener: Listener, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     return listener.random(lambda: original(*args, **kwargs))
+
+
+def on_truth(original: Call, listener: Listener, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    return listener.truth(lambda: original(*args, **kwargs), args[0])

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from legroom.changes.custom_run import Kind, Kinds, cannot
-from legroom.changes.custom_trial import Known, Seen
+from legroom.changes.custom_trial import OTHER_GRADIENTS, Known, Seen, assigns_samples
 from legroom.changes.made_up import ROWS
 from legroom.changes.microbatch_probe import CUTS
 from legroom.errors import InputError
@@ -15,6 +15,7 @@ CANCELLED = 0.1  # of an update at the most is taken for rounding
 SMALL = 1e-6  # of the largest gradient: too little to tell anything by
 SHARES = [(stop - start) / ROWS for start, stop in CUTS]
 SUMMED: tuple[Kind, ...] = ("mean", "sum")
+OF_THE_BATCH: frozenset[Kind] = frozenset(("last", "constant"))
 ORDER: tuple[Kind, ...] = (
     "samples",
     "mean",
@@ -159,8 +160,13 @@ class Judge:
 
     def candidates(self, gradients: list[list[set[Kind]]], whole: Seen, parts: list[Seen], last: Seen) -> Candidates:
         def each(name: str) -> list[set[Kind]]:
-            found = zip(*(getattr(seen, name) for seen in (whole, last, *parts)), strict=True)
-            return [self.of_value(value, others[1:], others[0]) for value, *others in found]
+            found = zip(last.of_slice[name], *(getattr(seen, name) for seen in (whole, last, *parts)), strict=True)
+            return [
+                self.of_batch(value, others[0])
+                if of_slice is False
+                else self.of_value(value, others[1:], others[0]) - (OF_THE_BATCH if of_slice else frozenset())
+                for of_slice, value, *others in found
+            ]
 
         scalars = each("scalars")
         for number, kinds in enumerate(scalars[::2]):
@@ -173,6 +179,14 @@ class Judge:
             return
         if self.close(sum(value * weight for value, weight in parts), whole[0] * whole[1]):
             kinds.add("weighted")
+
+    def of_batch(self, whole: Any, last: Any) -> set[Kind]:
+        """What no sample is in, but perhaps the batch's gradients, is what the last slice has."""
+        import numpy as np
+
+        if not is_float(whole):
+            return {"last"} if np.array_equal(whole, last) else set()
+        return {"last"} if not np.all(np.isfinite(whole)) or self.close(last, whole) else set()
 
     def of_value(self, whole: Any, parts: list[Any], last: Any) -> set[Kind]:
         """How a number or an array of samples is made of the slices' own."""
@@ -220,16 +234,10 @@ class Judge:
             for one, other, more in zip(wanted, found, times, strict=True):
                 size = max(least, more * norm(one)) if one is not None else least
                 if (one is None) != (other is None) or (one is not None and not self.close(other, one, size)):
-                    raise cannot(
-                        "changes its gradients, before it applies them, by something else than the gradients themselves",
-                        "Let nothing but gradients and constants decide, not the size of the batch or its samples.",
-                    )
+                    raise cannot(*OTHER_GRADIENTS)
         for (name, before), (_, after) in zip(whole.assigned, last.assigned, strict=True):
             if len(before) != len(after) or not all(map(self.close, after, before)):
-                raise cannot(
-                    f"assigns to the variable {name!r} what depends on the samples of the batch",
-                    "Use a Keras metric for what is summed over batches, or assign it outside the step.",
-                )
+                raise assigns_samples(name)
 
     def cancelled(self, whole: Seen, parts: list[Seen], number: int, count: int) -> list[float]:
         """How many times larger the slices' gradients are than the whole batch's, in which they cancel out: so much larger is

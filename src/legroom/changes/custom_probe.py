@@ -16,6 +16,8 @@ from typing import Any
 from legroom.capture.frames import reason_of
 from legroom.capture.quiet import unheard
 from legroom.changes.custom_arguments import Arguments, concrete, front_of
+from legroom.changes.custom_flow import Flow, following
+from legroom.changes.custom_forced import PATTERNS, Forced, Shape, with_a_row_each
 from legroom.changes.custom_hooks import listened
 from legroom.changes.custom_kinds import MASKED, SHARES, Candidates, Judge, choose
 from legroom.changes.custom_marks import MOST, Numbers, comparing, fits, marked, marks_of, sets_of
@@ -23,12 +25,14 @@ from legroom.changes.custom_run import Kind, Kinds, cannot, share
 from legroom.changes.custom_trial import Known, Seen, Trial
 from legroom.changes.made_up import IGNORED, ROWS, random_like, rows_of, with_mark
 from legroom.changes.microbatch_loop import Found, add_gradients
-from legroom.changes.microbatch_probe import CUTS, TOLERANCE, eagerly
+from legroom.changes.microbatch_probe import CUTS, eagerly
 from legroom.errors import InputError, LegroomError
 
+TOLERANCE = 1e-3  # of a gradient
 LOOSE = 5e-2  # in 16 bits
 STYLES = ("signed", "binary", *IGNORED)
 LARGER = (4.0, 30.0)  # times
+Pattern = tuple[int, frozenset[int]]  # of truths, and which comparisons get them
 MOST_RUNS = 48  # of a few rows each, to try marks with
 ANY_SIZE = "It must take batches of any size: let sizes come from the batch, as tf.shape(x)[0]."
 
@@ -48,6 +52,9 @@ class Probe:
     known: Known = field(default_factory=Known)
     real_rows: Callable[[], list[Any]] | None = None
     heard: list[Numbers] = field(default_factory=list)
+    compared: dict[tuple[int, int], list[Shape]] = field(
+        default_factory=dict
+    )  # samples, in the trial of these rows that was last
     told: set[float] = field(default_factory=set)  # marks of which a trial has said something
     runs: int = 0
     has_updated: bool = False  # in some trial
@@ -87,6 +94,7 @@ class Probe:
                 found = new if found is None else found.both(new)
         if found is not None:
             found = self.compare_with_marks(found)
+            found = self.compare_forced(found)
             found = self.compare_with_other_weights(found)
             if any(numbers.equal or numbers.ordered for numbers in self.heard):  # with what is computed, perhaps
                 for scale in LARGER:
@@ -124,9 +132,24 @@ class Probe:
                 waiting += [([one], places) for one in some]
         return found
 
-    def compare_or_none(self, arrays: list[Any]) -> Candidates | None:
+    def compare_forced(self, found: Candidates) -> Candidates:
+        """Whatever samples are compared with: some of the comparisons are made to come out true, and others not."""
+        import tensorflow as tf
+
+        make = self.data()[0]
+        if self.compare_or_none(make()) is None:
+            return found
+        parts = [(stop - start, self.compared[start, stop]) for start, stop in CUTS]
+        which = with_a_row_each(self.compared[0, ROWS], parts)
+        for pattern in range(PATTERNS if which else 0):
+            with tf.device("CPU:0"):
+                new = self.compare_or_none(make(), (pattern, which))
+            found = found if new is None else found.both(new)
+        return found
+
+    def compare_or_none(self, arrays: list[Any], forced: Pattern | None = None) -> Candidates | None:
         try:
-            return self.compare(arrays, loosely=True)
+            return self.compare(arrays, loosely=True, forced=forced)
         except LegroomError:
             raise
         except Exception:  # noqa: BLE001 - the user's own, on data that may not suit it
@@ -160,9 +183,17 @@ class Probe:
         text = any(np.asarray(leaf[:1]).dtype.kind in "OSU" for leaf in batch)
         return [self.real_rows, *(() if text else made)]
 
-    def try_rows(self, arrays: list[Any], start: int, stop: int, totals: Found | None = None) -> Trial:
-        trial = Trial(self.known, early_slice=totals is None and stop - start < ROWS, totals=totals)
+    def try_rows(
+        self,
+        arrays: list[Any],
+        rows: tuple[int, int],
+        totals: Found | None = None,
+        forced: Pattern | None = None,
+    ) -> Trial:
+        start, stop = rows
         tensors = rows_of(arrays, start, stop)
+        flow = Flow(tensors, None if forced is None else Forced(forced[0], rows, forced[1]))
+        trial = Trial(self.known, flow, early_slice=totals is None and stop - start < ROWS, totals=totals)
         args, kwargs = self.arguments.filled(tensors, concrete)
         self.runs += 1
         if whole := stop - start == ROWS:
@@ -172,23 +203,24 @@ class Probe:
             return self.function(*args, **kwargs)
 
         try:
-            with listened(trial), comparing(self.heard[-1]) if whole else nullcontext():
+            with listened(trial), following(flow), comparing(self.heard[-1]) if whole else nullcontext():
                 trial.returned(run_slice())
         finally:
+            self.compared[rows] = flow.compared
             trial.put_back()
         return trial
 
-    def compare(self, arrays: list[Any], *, loosely: bool = False) -> Candidates | None:
+    def compare(self, arrays: list[Any], *, loosely: bool = False, forced: Pattern | None = None) -> Candidates | None:
         """What the slices can be of the whole; None where the numbers say nothing."""
         if not self.known.built:
-            self.try_rows(arrays, *CUTS[-1])
+            self.try_rows(arrays, CUTS[-1])
             self.known.built = True
-        whole = self.try_rows(arrays, 0, ROWS).seen
+        whole = self.try_rows(arrays, (0, ROWS), forced=forced).seen
         check(whole)
         self.has_updated = self.has_updated or bool(whole.applied or whole.assigned)
         if loosely and not whole.finite():
             return None
-        trials = [self.try_rows(arrays, *cut) for cut in CUTS]
+        trials = [self.try_rows(arrays, cut, forced=forced) for cut in CUTS]
         parts = [trial.seen for trial in trials]
         self.check_draws(whole, parts[0])
         if not whole.finite():
@@ -201,7 +233,7 @@ class Probe:
             raise cannot("takes other gradients of a slice than of the whole batch")
         judge = Judge(LOOSE if self.known.half or loosely else TOLERANCE)
         gradients = judge.gradients(whole, parts)
-        last = self.try_rows(arrays, *CUTS[-1], totals=summed(gradients, trials)).seen
+        last = self.try_rows(arrays, CUTS[-1], summed(gradients, trials), forced).seen
         if (last.outline(), last.updates()) != (whole.outline(), whole.updates()):
             raise cannot("updates something else with a slice than with the whole batch")
         judge.check_updates(whole, parts, last)

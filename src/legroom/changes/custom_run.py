@@ -77,7 +77,7 @@ class Run:
     def early(self) -> bool:
         return self.totals is None
 
-    def gradient(self, call: Call, tape: Any, sources: Any) -> Any:
+    def gradient(self, call: Call, tape: Any, target: Any, sources: Any) -> Any:
         import tensorflow as tf
 
         found = self.plain_gradient(call)
@@ -143,7 +143,7 @@ class Run:
         if self.keeper is not None:
             self.keeper.read(variable)
 
-    def scalar(self, call: Call, value: Any, weight: Any) -> Any:
+    def scalar(self, call: Call, metric: Any, value: Any, weight: Any) -> Any:
         """A metric gets the whole batch's number, and its weight, once."""
         if self.numbers >= len(self.kinds.scalars) or default_graph() is not self.graph:
             return call(value, weight)
@@ -187,6 +187,9 @@ class Run:
     def scale(self, call: Call, loss: Any) -> Any:
         return call()
 
+    def truth(self, call: Call, tensor: Any) -> bool:
+        return bool(call())
+
     def returned(self, outputs: Any) -> Any:
         """What the step returned: kept for the sums, or, for the last slice, as it is for the whole batch."""
         import tensorflow as tf
@@ -227,7 +230,7 @@ class Whole(Run):
     def __init__(self, keeper: Keeper, autograph: bool) -> None:
         super().__init__(Kinds((), (), ()), 1.0, autograph, Found(()), keeper)
 
-    def gradient(self, call: Call, tape: Any, sources: Any) -> Any:
+    def gradient(self, call: Call, tape: Any, target: Any, sources: Any) -> Any:
         return call()
 
     def apply(self, call: Call, optimizer: Any, gradients: Any, variables: Any) -> Any:
@@ -239,7 +242,7 @@ class Whole(Run):
             raise self.error
         return super().apply(call, optimizer, gradients, variables)
 
-    def scalar(self, call: Call, value: Any, weight: Any) -> Any:
+    def scalar(self, call: Call, metric: Any, value: Any, weight: Any) -> Any:
         return call(value, weight)
 
     def function(self, call: Call, function: Any, args: Any, kwargs: Any) -> Any:

@@ -6,16 +6,32 @@ those that they have stored, so that what is left to differ between a batch and 
 Private names used, tested with Keras 3.15.1 and TensorFlow 2.21.0: `GradientTape._recording`, `Optimizer._trainable_variables`.
 """
 
+import sys
 from dataclasses import dataclass, field
+from types import FrameType
 from typing import Any
 
 from legroom.changes.custom_digest import digest_of
+from legroom.changes.custom_flow import Flow, Source
 from legroom.changes.custom_hooks import Call
 from legroom.changes.custom_models import native
 from legroom.changes.custom_run import Kinds, Run, cannot, default_graph, of_variables, state_owner
 from legroom.changes.microbatch_samples import statistics_reason
+from legroom.errors import InputError
 
 NOTHING = Kinds((), (), ())
+ASKING = (
+    *("legroom.changes.custom_trial", "legroom.changes.custom_hooks", "tensorflow.python.ops.cond"),
+    *(
+        "tensorflow.python.util.dispatch",
+        "tensorflow.python.util.deprecation",
+        "tensorflow.python.util.traceback_utils",
+    ),
+)
+OTHER_GRADIENTS = (
+    "changes its gradients, before it applies them, by something else than the gradients themselves",
+    "Let nothing but gradients and constants decide, not the size of the batch or its samples.",
+)
 HALF = ("float16", "bfloat16")
 
 
@@ -40,6 +56,7 @@ class Seen:
     scalars: list[Any] = field(default_factory=list)  # two for each number: its weight's too, or None
     counted: list[tuple[str, Any, Any]] = field(default_factory=list)  # what metrics held, and what it became
     outputs: list[Any] = field(default_factory=list)
+    of_slice: dict[str, list[bool | None]] = field(default_factory=lambda: {"scalars": [], "outputs": []})
     applied: list[list[Any]] = field(default_factory=list)
     assigned: list[tuple[str, list[Any]]] = field(default_factory=list)
     sizes: list[int] = field(default_factory=list)  # first dimensions of what was drawn at random
@@ -63,34 +80,30 @@ class Seen:
 class Trial(Run):
     """A whole batch; a slice before the last, which assigns nothing; or, with `totals`, the last, its gradients those of all."""
 
-    def __init__(self, known: Known, *, early_slice: bool, totals: Any = None) -> None:
+    def __init__(self, known: Known, flow: Flow, *, early_slice: bool, totals: Any = None) -> None:
         super().__init__(NOTHING, 1.0, totals=totals)
         self.known = known
+        self.flow = flow
         self.seen = Seen()
-        self.tapes: list[tuple[Any, set[int]]] = []
-        self.updated: set[int] = set()
+        self.tapes: list[Any] = []
+        self.updates = False
         self.inside: list[Any] = []
         self.early_slice = early_slice
         self.lent: list[tuple[Any, Any]] = []  # the values of what was assigned, to be put back
         self.fresh: dict[int, Any] = {}  # assigned, but not yet for slices before the last
-        self.stale: list[str] = []  # of these, the names of those that were read
 
-    def gradient(self, call: Call, tape: Any, sources: Any) -> Any:
+    def gradient(self, call: Call, tape: Any, target: Any, sources: Any) -> Any:
         import tensorflow as tf
 
         found = self.plain_gradient(call)
         if self.differentiating or not of_variables(sources):
             return found
         self.happened()
-        if self.stale:
-            raise self.computes_again()
+        self.check_unchanged(target)
         if default_graph() is not None:
             raise cannot("takes its gradients inside a function that cannot be run eagerly")
-        if any(other is not tape and other._recording for other, _ in self.tapes):
+        if any(other is not tape and other._recording for other in self.tapes):
             raise cannot("takes the gradient of a gradient")
-        changed = next((before for other, before in self.tapes if other is tape), set())
-        if changed & {id(variable) for variable in tape.watched_variables()}:
-            raise self.computes_again()
         for variable in map(native, tf.nest.flatten(sources)):
             if id(variable) not in self.known.before:
                 self.known.before[id(variable)] = (variable, variable.numpy())
@@ -99,18 +112,24 @@ class Trial(Run):
         self.seen.gradients.append([digest_of(leaf) for leaf in flat])
         if self.totals is None:
             self.gradients += flat
-            return found
-        return tf.nest.pack_sequence_as(found, [next(self.tensors) for _ in flat])
+        given = flat if self.totals is None else [next(self.tensors) for _ in flat]
+        self.flow.mark(given, Source.GRADIENTS)
+        return tf.nest.pack_sequence_as(found, given)
 
     def opened(self, tape: Any) -> None:
         if not self.differentiating:
-            self.tapes.append((tape, self.updated | set(self.fresh)))
+            self.tapes.append(tape)
 
     def apply(self, call: Call, optimizer: Any, gradients: Any, variables: Any) -> Any:
         self.happened()
         given = list(gradients)
+        if self.totals is not None and any(self.flow.of(leaf) & Source.SAMPLES for leaf in given):
+            raise cannot(*OTHER_GRADIENTS)
         self.seen.applied.append([digest_of(leaf) for leaf in given])
-        self.updated |= {id(native(one)) for one in variables or optimizer._trainable_variables}
+        self.updates = True
+        changed = optimizer._trainable_variables if variables is None else variables
+        self.flow.change(changed)
+        self.flow.mark(optimizer.variables, Source.CHANGED)
 
     def assign(self, call: Call, variable: Any, name: str, values: tuple[Any, ...]) -> Any:
         import keras
@@ -126,17 +145,22 @@ class Trial(Run):
         self.happened()
         if not self.early_slice and id(variable) not in self.fresh:
             self.lent.append((variable, variable.numpy()))
+        if self.totals is not None and any(self.flow.of(value) & Source.SAMPLES for value in values):
+            raise assigns_samples(variable.name)
         self.fresh[id(variable)] = variable
         self.seen.assigned.append((variable.name, [digest_of(value) for value in values if is_value(value)]))
-        return variable if self.early_slice else call()
+        made = variable if self.early_slice else call()
+        self.flow.change([variable])
+        return made
 
     def read(self, variable: Any) -> None:
-        if id(variable) in self.fresh:
-            self.stale.append(variable.name)
+        """Heard by `flow`."""
 
-    def scalar(self, call: Call, value: Any, weight: Any) -> Any:
+    def scalar(self, call: Call, metric: Any, value: Any, weight: Any) -> Any:
         self.happened()
+        self.check_unchanged((value, weight))
         self.seen.scalars += [whole_of(value), None if weight is None else whole_of(weight)]
+        self.seen.of_slice["scalars"] += [self.flow.of_slice(value), self.flow.of_slice(weight)]
 
     def function(self, call: Call, function: Any, args: Any, kwargs: Any) -> Any:
         self.inside.append(function)
@@ -146,9 +170,6 @@ class Trial(Run):
             self.inside.pop()
 
     def layer(self, call: Call, layer: Any) -> Any:
-        changed = self.updated | set(self.fresh)
-        if changed and changed & {id(native(variable)) for variable in layer.variables}:
-            raise self.computes_again()
         self.known.half = self.known.half or str(layer.compute_dtype) in HALF
         reason = statistics_reason(layer)
         if reason is None or "call" in vars(layer):
@@ -179,7 +200,9 @@ class Trial(Run):
         row = self.known.draws.get(number)
         if row is None or row.shape[1:] != drawn.shape[1:] or row.dtype != drawn.dtype:
             row = self.known.draws[number] = drawn[:1] if drawn.shape.rank else drawn
-        return tf.broadcast_to(row, drawn.shape) if drawn.shape.num_elements() else drawn
+        alike = tf.broadcast_to(row, drawn.shape) if drawn.shape.num_elements() else drawn
+        self.flow.mark([alike], Source.DRAWN)
+        return alike
 
     def scale(self, call: Call, loss: Any) -> Any:
         """A factor for float16, which would make made-up data overflow."""
@@ -188,7 +211,18 @@ class Trial(Run):
     def returned(self, outputs: Any) -> Any:
         import tensorflow as tf
 
-        self.seen.outputs = [whole_of(leaf) if is_value(leaf) else leaf for leaf in tf.nest.flatten(outputs)]
+        leaves = tf.nest.flatten(outputs)
+        self.check_unchanged(leaves)
+        self.seen.outputs = [whole_of(leaf) if is_value(leaf) else leaf for leaf in leaves]
+        self.seen.of_slice["outputs"] = [self.flow.of_slice(leaf) for leaf in leaves]
+
+    def truth(self, call: Call, tensor: Any) -> bool:
+        if self.flow.of(tensor) & (Source.SAMPLES | Source.SIZES) and default_graph() is None and asked_by_user():
+            raise cannot(
+                "decides by the samples of the batch what it does, and would decide anew for each slice",
+                "Decide for each sample, by tf.where, or by the gradients.",
+            )
+        return bool(call())
 
     def happened(self) -> None:
         """The functions that are being run cannot be traced by themselves."""
@@ -199,17 +233,40 @@ class Trial(Run):
             variable, value = self.lent.pop()
             variable.assign(value)
 
-    def computes_again(self) -> Any:
-        if self.updated:
-            return cannot(
+    def check_unchanged(self, values: Any) -> None:
+        """Samples that have met a weight after its update, or a variable that was assigned, have not in slices before the last."""
+        import tensorflow as tf
+
+        if not any(self.flow.computes_again(leaf) for leaf in tf.nest.flatten(values)):
+            return
+        if self.updates:
+            raise cannot(
                 "updates weights and computes with them again in the same call",
                 "Make it two functions, one for each update, and split both.",
             )
-        names = self.stale or [variable.name for variable in self.fresh.values()]
-        return cannot(
-            f"assigns the variable {names[0]!r} and computes gradients with it in the same call",
+        names = [variable.name for variable in self.fresh.values()]
+        raise cannot(
+            f"assigns the variable {names[0]!r} and computes gradients or values with it in the same call",
             "Assign it outside the step, or when the gradients have been taken.",
         )
+
+
+def asked_by_user() -> bool:
+    """Whether the truth that is asked for is for an `if` in code that is neither Keras' nor TensorFlow's; `tf.cond` asks for its caller."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and str(frame.f_globals.get("__name__", "")) in ASKING:
+        frame = frame.f_back
+    return frame is not None and str(frame.f_globals.get("__name__", "")).partition(".")[0] not in (
+        "keras",
+        "tensorflow",
+    )
+
+
+def assigns_samples(name: str) -> InputError:
+    return cannot(
+        f"assigns to the variable {name!r} what depends on the samples of the batch",
+        "Use a Keras metric for what is summed over batches, or assign it outside the step.",
+    )
 
 
 def is_value(leaf: Any) -> bool:
