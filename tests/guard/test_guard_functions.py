@@ -177,7 +177,11 @@ def test_where_nothing_is_left_it_says_why(mode):
 
 @pytest.mark.parametrize(
     ("make", "why"),
-    [(uses_weights_again, "uses weights again"), (in_a_condition, "inside a loop, a condition"), (twice, "twice")],
+    [
+        (uses_weights_again, "uses weights again"),
+        (in_a_condition, "inside a loop, a condition"),
+        (twice, "uses weights again"),
+    ],
 )
 def test_a_step_whose_update_cannot_be_held_back_is_not_guarded_and_says_so(make, why):
     found = trained(most=99, make=make)

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from legroom.errors import InputError
+from legroom.front.methods import DecoratedStep
 from legroom.front.planning import require_allowed
 from legroom.guard.attempts import Options
 from legroom.guard.journal import Journal, say
@@ -29,8 +30,9 @@ def train_step(  # noqa: PLR0913
     Each call cuts the arrays of the batch into `micro_batches` slices, runs the function for each, and lets it update once,
     with the whole batch's gradients. A `plan` says how many, and what else is done to the model that the function uses.
 
-    With `guard=True`, a step that runs out of memory is taken back and taken again in more micro-batches; `run` on what is
-    returned says what happened, and `report` is a file for it. `copies=True` guards steps whose update cannot be held back, too.
+    With `guard=True`, above `@tf.function` or without it, a step that runs out of memory is taken back and taken again in more
+    micro-batches; `run` on what is returned says what happened, and `report` is a file for it. `copies=True` guards steps whose
+    update cannot be held back, too. On a method, each object has a step of its own.
     """
     wanted: dict[str, Any] = {"micro_batches": micro_batches, "plan": plan, "allow": allow, "guard": guard}
     wanted |= {"copies": copies, "report": report, "verbose": verbose}
@@ -51,21 +53,29 @@ def train_step(  # noqa: PLR0913
     if not guard and (copies or report is not None):
         raise InputError("copies and report are the guard's.", "Write @legroom.train_step(guard=True, ...).")
     require_tensorflow()
-    from legroom.changes.custom_loop import ALLOWED, split_function
+    from legroom.changes.custom_loop import ALLOWED, is_tf_function, split_function
     from legroom.guard.functions import guard_function
 
     allow = require_allowed((allow,) if isinstance(allow, str) else allow)
     if chosen is not None and chosen.exactness == "inexact":
         allow = (*allow, ALLOWED)  # the plan was made with it
     count = micro_batches if micro_batches is not None else counts[0] if counts else None
-    if guard:
-        settings = Options(tuple(name for name in allow if name == ALLOWED), copies)
-        journal = Journal(None if report is None else Path(report), say if verbose else None)
-        step = guard_function(function, settings, journal, micro_batches=count or 1)
-    else:
-        step = function if count is None else split_function(function, count, allow, autograph=True)
     others = tuple(action for action in actions if action.name != "microbatch")
-    return step if chosen is None or not others else after_changing(step, function, replace(chosen, actions=others))
+    kept = Journal(None if report is None else Path(report)).path
+
+    def decorate(one: Any) -> Any:
+        if guard:
+            settings = Options(tuple(name for name in allow if name == ALLOWED), copies)
+            journal = Journal(None, say if verbose else None)
+            journal.path = kept  # of all objects, where it is a method
+            step = guard_function(one, settings, journal, micro_batches=count or 1)
+        else:
+            step = one if count is None else split_function(one, count, allow, autograph=True)
+        return step if chosen is None or not others else after_changing(step, one, replace(chosen, actions=others))
+
+    if guard or others or is_tf_function(function):
+        return DecoratedStep(function, decorate)
+    return decorate(function)  # a plain one, which Python binds and TensorFlow traces as it is
 
 
 def chosen_plan(plan: Any) -> Plan:

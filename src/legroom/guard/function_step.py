@@ -13,7 +13,7 @@ from functools import cached_property, wraps
 from typing import Any
 
 from legroom.capture.frames import first_line
-from legroom.changes.custom_loop import SplitStep, as_function
+from legroom.changes.custom_loop import SplitStep, as_function, split_function
 from legroom.changes.custom_run import Kinds
 from legroom.engines.out_of_memory import is_oom
 from legroom.errors import InputError
@@ -28,7 +28,7 @@ from legroom.records.run import Way
 
 COPIES = (
     "@legroom.train_step(guard=True, copies=True) guards it all the same, with a copy of weights and slots on the host at "
-    "each step."
+    "each step"
 )
 OWN = "legroom_own"
 PLAIN = (bool, int, float, str, type(None))
@@ -49,11 +49,21 @@ class Written:
         return self.graph is not None and bool(self.graph._autograph)
 
     @property
+    def hint(self) -> str:
+        return f"{COPIES}." if self.graph is not None else f"{COPIES}, where it is a tf.function."
+
+    @property
     def name(self) -> str:
         return getattr(self.python_function, "__name__", "step")
 
     def sliced(self, count: int, keeper: Any = None) -> SplitStep:
         return SplitStep(self.python_function, count, self.allow, self.autograph, self.known, keeper)
+
+    def split(self, count: int) -> Callable[..., Any]:
+        """The step in slices, without a guard."""
+        function = self.python_function if self.graph is None else self.graph
+        made: Callable[..., Any] = split_function(function, count, self.allow, autograph=True, known=self.known)
+        return made
 
 
 @dataclass
@@ -73,11 +83,13 @@ class FunctionGraphStep:
         import tensorflow as tf
 
         def gradients(*args: Any, **kwargs: Any) -> Any:
-            kept = Kept(eager=False, at_update=count_operations)
-            outputs = self.written.sliced(self.way.micro_batches, kept)(*args, **kwargs)
             graph = tf.compat.v1.get_default_graph()
-            if kept.reads_again or any(read_after(graph, mark, changed) for mark, changed in kept.marks):
-                raise not_separable(self.written, "uses weights again after it has updated them")
+            kept = Kept(eager=False, at_update=count_operations, graph=graph)
+            outputs = self.written.sliced(self.way.micro_batches, kept)(*args, **kwargs)
+            if kept.elsewhere:
+                raise not_separable(self.written, "updates weights inside a loop, a condition or a function of its own")
+            if kept.uses_again or any(read_after(graph, mark, changed) for mark, changed in kept.marks):
+                raise uses_again(self.written)
             layout, tensors = kept.flat()
             note_layout(layout)
             return outputs, tensors
@@ -90,7 +102,7 @@ class FunctionGraphStep:
         if call is None:
             if self.way.micro_batches > 1:
                 self.written.sliced(self.way.micro_batches).prepare_for(args, kwargs)
-            with separable(self.way), traceable(self.written, self.way):
+            with separable(self.written, self.way), traceable(self.written, self.way):
                 call = Call(self.traced.get_concrete_function(*args, **kwargs))
                 if self.update.build(
                     call.layout
@@ -145,12 +157,14 @@ class FunctionEagerStep:
             self.written.sliced(self.way.micro_batches).prepare_for(args, kwargs)
         kept = Kept(eager=True)
         try:
-            with separable(self.way):
+            with separable(self.written, self.way):
                 outputs = self.written.sliced(self.way.micro_batches, kept)(*args, **kwargs)
-            if kept.reads_again:
-                raise not_separable(self.written, "uses weights again after it has updated them")
+            if kept.uses_again:
+                raise uses_again(self.written)
         except BaseException as error:
             kept.held().put_back()
+            if kept.uses_again and isinstance(error, Exception):  # it went on with what should have been updated
+                raise uses_again(self.written) from None
             if is_oom(error):
                 raise StepFailed("gradients", error) from None
             raise
@@ -184,7 +198,7 @@ class FunctionCopyStep:
 
 
 @contextmanager
-def separable(way: Way) -> Iterator[None]:
+def separable(written: Written, way: Way) -> Iterator[None]:
     """What is refused of a step as it is says that its update cannot be held back; else that it cannot be run this way."""
     try:
         yield
@@ -193,7 +207,7 @@ def separable(way: Way) -> Iterator[None]:
     except InputError as error:
         if way != Way():
             raise
-        raise NotSeparable(error.message, COPIES) from None
+        raise NotSeparable(error.message, written.hint) from None
 
 
 @contextmanager
@@ -207,12 +221,18 @@ def traceable(written: Written, way: Way) -> Iterator[None]:
         if way != Way() or is_oom(error):
             raise
         why = f"The training step {written.name!r} could not be traced with its update held back: {first_line(error)}."
-        raise NotSeparable(why, COPIES) from None
+        raise NotSeparable(why, written.hint) from None
+
+
+def uses_again(written: Written) -> NotSeparable:
+    why = "uses weights again, or variables of the optimizer, after it has updated them"
+    return not_separable(written, why)
 
 
 def not_separable(written: Written, why: str) -> NotSeparable:
     return NotSeparable(
-        f"The training step {written.name!r} {why}, so that it cannot be computed first and applied afterwards.", COPIES
+        f"The training step {written.name!r} {why}, so that it cannot be computed first and applied afterwards.",
+        written.hint,
     )
 
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from legroom.changes.custom_models import native
-from legroom.errors import InputError
+from legroom.changes.custom_run import default_graph
 from legroom.guard.holding import Held as HeldBack
 from legroom.guard.snapshots import Held
 from legroom.guard.update import Layout, Update, flat_gradients
@@ -13,9 +13,19 @@ from legroom.guard.update import Layout, Update, flat_gradients
 
 @dataclass(frozen=True, eq=False)
 class FunctionLayout(Layout):
-    """The gradients of several optimizers, one after the other: each with how many variables are its."""
+    """The gradients of several updates, one after the other: each with its optimizer and how many variables are its."""
 
     optimizers: tuple[tuple[Any, int], ...] = ()
+
+    __hash__ = Layout.__hash__
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, FunctionLayout) or not super().__eq__(other):
+            return False
+        mine, others = self.optimizers, other.optimizers
+        return len(mine) == len(others) and all(
+            one is another and count == counted for (one, count), (another, counted) in zip(mine, others, strict=True)
+        )
 
 
 class JointUpdate(Update):
@@ -59,13 +69,14 @@ class Kept:
     marks: list[tuple[int, list[Any]]] = field(default_factory=list)  # ops that there were, and what was updated then
     updated: dict[int, Any] = field(default_factory=dict)
     before: dict[int, tuple[Any, Any]] = field(default_factory=dict)
-    reads_again: bool = False
+    graph: Any = None  # that the step is traced in
+    uses_again: bool = False  # reads or assigns what it has told an optimizer to update
+    elsewhere: bool = False  # updates in another graph, of a condition or a loop
 
     def applied(self, optimizer: Any, gradients: Any, variables: Any) -> None:
+        self.elsewhere = self.elsewhere or default_graph() is not self.graph
         own = list(optimizer._trainable_variables if variables is None else variables)
         given = list(gradients)
-        if any(optimizer is other for other, _ in self.optimizers):
-            raise InputError("This training step applies the same optimizer twice.")
         self.optimizers.append((optimizer, len(own)))
         self.gradients += given
         self.variables += own
@@ -76,12 +87,16 @@ class Kept:
     def assigned(self, variable: Any) -> None:
         import tensorflow as tf
 
+        self.note_use(variable)
         if self.eager and tf.executing_eagerly() and id(variable) not in self.before:
             value = tf.raw_ops.ReadVariableOp(resource=variable.handle, dtype=variable.dtype)
             self.before[id(variable)] = (variable, value)
 
     def read(self, variable: Any) -> None:
-        self.reads_again = self.reads_again or id(variable) in self.updated
+        self.note_use(variable)
+
+    def note_use(self, variable: Any) -> None:
+        self.uses_again = self.uses_again or id(native(variable)) in self.updated
 
     def held(self) -> Held:
         """What was assigned, as it was before."""

@@ -1,13 +1,14 @@
 """A training step that the user wrote, guarded: called like the function itself, and taken again in less memory where it runs out."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property, update_wrapper
 from typing import Any
 
+from legroom.capture.own_work import own_work
 from legroom.changes.actions import perform
 from legroom.changes.custom_arguments import arguments_of
-from legroom.changes.custom_loop import is_tf_function
+from legroom.changes.custom_loop import MARK, is_tf_function
 from legroom.changes.custom_models import models_of
 from legroom.changes.drawn import nothing_drawn
 from legroom.errors import InputError, LegroomError
@@ -20,6 +21,11 @@ from legroom.guard.room import Room
 from legroom.guard.transaction import Step
 from legroom.records.plan import Action, Exactness
 from legroom.records.run import Run, Way
+
+TRACED = (
+    "It is called by a tf.function, which runs as a whole. Write @legroom.train_step(guard=True) above @tf.function, on the "
+    "function that the script calls."
+)
 
 
 @dataclass(kw_only=True)
@@ -76,6 +82,8 @@ class GuardedFunction(Attempts):
     written: Written
     original: Callable[..., Any]
     guarded: bool = True
+    told: bool = False  # that it is not, inside a tf.function
+    splits: dict[int, Callable[..., Any]] = field(default_factory=dict)  # what runs unguarded, in so many slices
 
     @cached_property
     def update(self) -> JointUpdate:
@@ -90,8 +98,11 @@ class GuardedFunction(Attempts):
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         import tensorflow as tf
 
+        if not tf.executing_eagerly() and self.guarded and not (self.told or own_work.on):
+            self.told = True
+            self.note_not_guarded((args, kwargs), TRACED)
         if not self.guarded or not tf.executing_eagerly():
-            return self.original(*args, **kwargs)
+            return self.unguarded(*args, **kwargs)
         assert isinstance(self.ways, FunctionWays)
         self.ways.last = args, kwargs
         try:
@@ -118,9 +129,23 @@ class GuardedFunction(Attempts):
 
     def step_unguarded(self, data: Any, reason: str) -> Any:
         self.guarded = False
-        self.witness.note(replace(self.witness.event("not_guarded", "training", self.batch_of(data)), message=reason))
+        self.note_not_guarded(data, reason)
         args, kwargs = data
-        return self.original(*args, **kwargs)
+        return self.unguarded(*args, **kwargs)
+
+    def note_not_guarded(self, data: Any, reason: str) -> None:
+        count = self.ways.way.micro_batches
+        reason += f" It stays in {count} micro-batches." if count > 1 else ""
+        self.witness.note(replace(self.witness.event("not_guarded", "training", self.batch_of(data)), message=reason))
+
+    def unguarded(self, *args: Any, **kwargs: Any) -> Any:
+        """As without the guard, in as many micro-batches as steps are run in now."""
+        count = self.ways.way.micro_batches
+        if count == 1:
+            return self.original(*args, **kwargs)
+        if count not in self.splits:
+            self.splits[count] = self.written.split(count)
+        return self.splits[count](*args, **kwargs)
 
 
 def guard_function(
@@ -132,6 +157,11 @@ def guard_function(
     original: Callable[..., Any] | None = None,
 ) -> GuardedFunction:
     """The function, plain or a `tf.function`, guarded. `original` is what is called where it cannot be."""
+    if hasattr(function, MARK):
+        raise InputError(
+            "This training step is split already, and the guard could not take back what its slices do.",
+            "Write both in one: @legroom.train_step(guard=True, micro_batches=4).",
+        )
     graph = function if is_tf_function(function) else None
     plain = function if graph is None else graph.python_function
     if options.copies and graph is None:
