@@ -42,10 +42,13 @@ def measured(engine: str) -> dict[Case, dict[str, Any]]:
     """What was found on the card for each case: what the search came to (op by op, where the same batch may train or not), or the largest that trained and
     what is below the smallest that ran out."""
     found: dict[Case, dict[str, Any]] = {}
+    ran: dict[Case, dict[int, list[bool]]] = {}
     for row in map(json.loads, (DATA / f"h200_largest_{engine}.jsonl").read_text().splitlines()):
         case = row["model"], row["policy"], row["limit"]
         if engine == "op" and "true" in row:
             found[case] = row
+        elif engine == "op" and row.get("fits") is not None and row.get("way") == "plain":
+            ran.setdefault(case, {}).setdefault(row["batch"], []).append(row["fits"])
         elif engine == "xla" and row.get("fits") is not None and row.get("way", "plain") in ("plain", "keras"):
             known = found.setdefault(case, {"trains": 0, "true": math.inf, "keras": 0})
             if row.get("way") == "keras":
@@ -54,6 +57,7 @@ def measured(engine: str) -> dict[Case, dict[str, Any]]:
                 known["trains"] = max(known["trains"], row["batch"])
             else:
                 known["true"] = min(known["true"], row["batch"] - 1)
+    found = {case: row | {"ran": ran.get(case, {})} for case, row in found.items()}
     return {case: row for case, row in found.items() if row.get("trains", 1) and row["true"] < math.inf}
 
 
@@ -123,8 +127,9 @@ def table(engine: str) -> str:
     rows = json.loads((DATA / f"largest_said_{engine}.json").read_text())
     found = measured(engine)
     lines = [
-        "| model | limit GiB | true | predicted | of the true | halving | Keras accumulates 4 |",
-        "|" + "---|" * 7,
+        "| model | limit GiB | true | predicted | of the true | halving | Keras accumulates 4 |"
+        + " run as predicted |" * (engine == "op"),
+        "|" + "---|" * (8 if engine == "op" else 7),
     ]
     shares, sure = [], 0
     for row in rows:
@@ -146,6 +151,9 @@ def table(engine: str) -> str:
             f"{halved:,}",
             f"{keras:,}{' at least' * (engine == 'xla')}" if keras else "not run",
         ]
+        if engine == "op":
+            tries = found[case]["ran"].get(said)
+            cells.append("not run" if not tries else "trains" if all(tries) else "**runs out**")
         lines.append("| " + " | ".join(map(str, cells)) + " |")
     near = sum(0.97 <= share <= 1 for share in shares)
     return (

@@ -4,7 +4,7 @@
 
 WANTED is a list of {"model", "policy", "limit" (MiB), "start", "said", "jit"}; with "jit" compiled by XLA, else op by op. For each the largest is looked for around "start", to 1%, in a process for every
 try; what was "said" is run in "again" processes (3) first, and if all of them train the search begins at what it would be 97% of. With "ways": ["keras", "legroom"] the largest by Keras' own accumulation over four batches and
-by Legroom's four micro-batches as well. With "true", known from before, it is not looked for again. A try gets "patience" seconds (240). A line for every try, and one at the end for every case. Nothing here asks Legroom for a prediction.
+by Legroom's four micro-batches as well. With "true", known from before, it is not looked for again. With "tries", a list of [way, batch], these are run and nothing is looked for. A try gets "patience" seconds (240). A line for every try, and one at the end for every case. Nothing here asks Legroom for a prediction.
 """
 
 import argparse
@@ -89,6 +89,11 @@ def find(case: dict[str, Any], book: Book, logs: str | None) -> None:
             raise TooSlow
         return bool(found["fits"])
 
+    if "tries" in case:
+        for way, batch in case["tries"]:
+            with contextlib.suppress(TooSlow):
+                fits(batch, way)
+        return
     said = case.get("said")
     trained = None if said is None else [fits(said) for _ in range(case.get("again", AGAIN))]
     if case.get("true"):
