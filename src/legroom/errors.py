@@ -8,6 +8,9 @@ class LegroomError(Exception):
     """Base of every error that Legroom raises on purpose; the front door prints it without a traceback."""
 
     exit_code = 1
+    _keras_call_info_injected = (
+        True  # or Keras (3.15.1) raises another one in its place, with the arguments of the layer below the hint
+    )
 
     def __init__(self, message: str, hint: str | None = None) -> None:
         Exception.__init__(self, message)  # not super(): some of these are errors of a framework's, too

@@ -368,3 +368,107 @@ def test_a_direct_train_step_traces() -> None:
     bodies = [op for op in graph.get_operations() if op.type in ("While", "StatelessWhile")]
     assert len(bodies) == 1
     assert bodies[0].get_attr("parallel_iterations") == 1
+
+
+def mean_error(y_true: Any, y_pred: Any) -> Any:
+    from keras import ops
+
+    return ops.mean(ops.square(y_true - y_pred))
+
+
+def metric_of(kind: str) -> Any:
+    """A metric of the user's that takes one number a batch: by `super()`, of another metric, or in a `tf.function`."""
+    import keras
+    import tensorflow as tf
+
+    class Own(keras.metrics.Mean):
+        def update_state(self, y_true: Any, y_pred: Any, sample_weight: Any = None) -> Any:
+            return super().update_state(mean_error(y_true, y_pred))
+
+    class Holding(keras.metrics.Metric):
+        def __init__(self) -> None:
+            super().__init__(name="holding")
+            self.mean = keras.metrics.Mean()
+
+        def update_state(self, y_true: Any, y_pred: Any, sample_weight: Any = None) -> Any:
+            return self.mean.update_state(mean_error(y_true, y_pred))
+
+        def result(self) -> Any:
+            return self.mean.result()
+
+    class Traced(Own):
+        update_state = tf.function(Own.update_state)
+
+    return {"own": Own, "holding": Holding, "traced": Traced}[kind]()
+
+
+@pytest.mark.parametrize("run_eagerly", [False, True], ids=["graph", "eager"])
+@pytest.mark.parametrize("kind", ["own", "holding", "traced"])
+def test_one_number_a_batch_in_a_metric_of_ones_own_weighs_what_its_slice_does(kind: str, run_eagerly: bool) -> None:
+    import keras
+
+    from legroom.changes.microbatch import split
+
+    random = np.random.default_rng(0)
+    x, y = random.normal(size=(10, 8)) * np.linspace(0.1, 4, 10)[:, None], random.normal(size=(10, 3))
+    found = []
+    for count in (None, 4):  # 3, 3, 3 and 1 samples
+        keras.utils.set_random_seed(1)
+        model = dense(metrics=[metric_of(kind)], run_eagerly=run_eagerly, jit_compile=False)
+        if count is not None:
+            split(model, count)
+        history = model.fit(x, y, batch_size=10, epochs=2, shuffle=False, verbose=0, validation_data=(x, y)).history
+        found.append(history)
+    assert found[0].keys() == found[1].keys()
+    for name in found[0]:
+        np.testing.assert_allclose(found[1][name], found[0][name], rtol=1e-5)
+
+
+def test_numbers_of_another_thread_are_not_weighed() -> None:
+    from concurrent.futures import ThreadPoolExecutor
+
+    import keras
+
+    from legroom.changes.microbatch_metrics import weighing_numbers
+
+    metric = keras.metrics.Mean()
+    with weighing_numbers(0.25), ThreadPoolExecutor(1) as pool:
+        pool.submit(metric.update_state, 3.0).result()
+    assert float(metric.count.numpy()) == 1.0
+
+
+def test_statistics_that_are_unfrozen_later_are_refused() -> None:
+    import keras
+
+    from legroom.changes.microbatch import split
+
+    norm = keras.layers.BatchNormalization(name="norm", trainable=False)
+    model = model_of([keras.layers.Dense(4), norm, keras.layers.Dense(3)])
+    split(model, 2)
+    model.train_on_batch(np.ones((4, 8)), np.ones((4, 3)))
+    norm.trainable = True
+    model.compile("sgd", "mse")
+    with pytest.raises(InputError, match=r"norm takes its statistics from the slice, .* frozen"):
+        model.train_on_batch(np.ones((4, 8)), np.ones((4, 3)))
+
+
+def test_statistics_that_were_allowed_are_not_refused() -> None:
+    import keras
+
+    from legroom.changes.microbatch import split
+
+    model = model_of([keras.layers.Dense(4), keras.layers.BatchNormalization(), keras.layers.Dense(3)])
+    split(model, 2)
+    assert np.isfinite(model.train_on_batch(np.ones((4, 8)), np.ones((4, 3))))
+
+
+def test_a_refusal_inside_a_layer_is_told_in_its_own_words() -> None:
+    import keras
+
+    class Refusing(keras.layers.Layer):
+        def call(self, x: Any) -> Any:
+            raise InputError("It cannot be done.", "Do without.")
+
+    with pytest.raises(InputError) as caught:
+        Refusing()(np.ones((2, 3)))
+    assert str(caught.value) == str(InputError("It cannot be done.", "Do without."))

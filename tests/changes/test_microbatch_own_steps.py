@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from types import MethodType
 from typing import Any
 
 import keras
@@ -271,6 +272,31 @@ def test_a_metric_that_gets_no_number_for_a_batch_leaves_masks_as_exact_as_they_
     assert_alike(histories(kind, x, y))
 
 
+@pytest.mark.usefixtures("doubles")
+def test_a_compute_loss_that_is_put_on_the_model_itself_is_used() -> None:
+    def with_own_loss() -> Any:
+        model = keras.Sequential([keras.Input((6,)), layers.Dense(3)])
+        model.compute_loss = lambda x=None, y=None, y_pred=None, *_, **__: 5.0 * ops.mean(ops.abs(y - y_pred))
+        return model
+
+    assert_alike(histories(with_own_loss, *doubled()))
+
+
+def test_a_train_step_that_is_put_on_the_model_itself_is_used() -> None:
+    found = []
+    for slices in (1, 3):
+        model = made(keras.Model)
+        model.train_step = MethodType(Base.train_step, model)
+        for name in ("gradients", "changed", "loss_of"):
+            setattr(model, name, MethodType(getattr(Clipping, name), model))
+        if slices > 1:
+            split(model, slices)
+        model.train_on_batch(X, Y)
+        found.append(model.get_weights())
+    for one, other in zip(*found, strict=True):
+        np.testing.assert_allclose(other, one, rtol=1e-5, atol=1e-6)
+
+
 class LastNumber(keras.metrics.Metric):  # type: ignore[misc]
     def __init__(self) -> None:
         super().__init__(name="last")
@@ -296,11 +322,23 @@ try:
     steps.histories(steps.InComputeLoss, steps.X, steps.Y)
 except steps.InputError as error:
     print("REFUSED", error)
+
+
+class OwnUpdates(steps.Counting):
+    def compute_loss_and_updates(self, *arguments, **settings):
+        return super().compute_loss_and_updates(*arguments, **settings)
+
+
+try:
+    steps.histories(OwnUpdates, steps.X, steps.Y)
+except steps.InputError as error:
+    print("REFUSED", error)
 """
 
 
-def test_a_metric_that_compute_loss_updates_is_refused_on_jax() -> None:
+def test_what_cannot_be_told_in_slices_is_refused_on_jax() -> None:
     env = os.environ | {"KERAS_BACKEND": "jax", "JAX_PLATFORMS": "cpu"}
     here = os.path.dirname(__file__)
     done = subprocess.run([sys.executable, "-c", ON_JAX, here], capture_output=True, text=True, env=env, check=False)
     assert "REFUSED InComputeLoss updates its metric 'own' by itself" in done.stdout, done.stderr[-2000:]
+    assert "REFUSED OwnUpdates has a compute_loss_and_updates of its own" in done.stdout, done.stderr[-2000:]

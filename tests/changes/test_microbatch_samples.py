@@ -57,7 +57,7 @@ class OwnNoise(layers.Layer):  # type: ignore[misc]
         self.seeds = keras.random.SeedGenerator(1)
 
     def call(self, x: Any, training: bool = False) -> Any:
-        return x + keras.random.normal(ops.shape(x), seed=self.seeds) if training else x
+        return x + keras.random.normal(ops.shape(x), dtype=x.dtype, seed=self.seeds) if training else x
 
 
 def centred_by_operations(x: Any) -> Any:
@@ -94,6 +94,39 @@ REFUSED: dict[str, tuple[Any, str]] = {
     "subclassed": (None, "the model '.*' looks at several samples"),
     "state": (fresh(Counting, name="counting"), "counting/calls' is changed at every call"),
 }
+
+
+class Sized(layers.Layer):  # type: ignore[misc]
+    """By the size of the batch, in training only."""
+
+    def call(self, x: Any, training: bool = False) -> Any:
+        return x / ops.cast(ops.shape(x)[0], x.dtype) if training else x
+
+
+class SizedNoise(Sized):
+    """Random numbers in training, the size of the batch in inference."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self.noise = layers.GaussianNoise(0.1)
+
+    def call(self, x: Any, training: bool = False) -> Any:
+        return self.noise(super().call(x, training=True), training=training)
+
+
+class Placed(layers.Layer):  # type: ignore[misc]
+    def call(self, x: Any) -> Any:
+        return x * (1 + ops.cast(ops.arange(ops.shape(x)[0]), x.dtype)[:, None])
+
+
+class Same(layers.Layer):  # type: ignore[misc]
+    """Makes a model one that has to be tried out."""
+
+    def call(self, x: Any) -> Any:
+        return 1.0 * x
+
+
+ALONE: dict[str, Any] = {"size": fresh(Sized), "size and noise": fresh(SizedNoise), "place": fresh(Placed)}
 TAKEN: dict[str, Any] = {"own noise": OwnNoise(), "own noise and dropout": [OwnNoise(), layers.Dropout(0.5)]}
 
 
@@ -183,6 +216,120 @@ def test_random_numbers_for_each_sample_are_no_reason(name: str) -> None:
     assert said(TAKEN[name]) == ""
 
 
+@pytest.mark.tensorflow
+@pytest.mark.parametrize("run_eagerly", [False, True], ids=["graph", "eager"])
+@pytest.mark.parametrize("name", ALONE)
+def test_the_size_of_the_batch_and_the_place_in_it_are_found(name: str, run_eagerly: bool) -> None:
+    assert "depends on the size of the batch, or on the sample's place in it" in said(
+        ALONE[name], run_eagerly=run_eagerly
+    )
+
+
+def recurrent() -> list[Any]:
+    return [layers.Reshape((2, 3)), layers.Bidirectional(layers.LSTM(4, return_sequences=True)), layers.GRU(5)]
+
+
+def convolved() -> list[Any]:
+    return [layers.Reshape((5, 1)), layers.Conv1D(8, 3, activation="relu"), layers.Flatten()]
+
+
+def attended(x: Any) -> Any:
+    x = layers.Reshape((5, 1))(x)
+    return layers.Flatten()(layers.MultiHeadAttention(2, 4, dropout=0.1)(x, x))
+
+
+UNTOUCHED: dict[str, Any] = {
+    "dropout": lambda: [layers.Dropout(0.5)],
+    "noise": lambda: [layers.GaussianNoise(0.5)],
+    "noise in inference": lambda: [sampled_always],
+    "frozen statistics": lambda: [layers.BatchNormalization(trainable=False)],
+    "convolutions": convolved,
+    "attention": lambda: [attended],
+    "recurrent": lambda: [layers.Dense(6), *recurrent()],
+    "an array of numbers": lambda: [lambda x: x + np.ones(5, "float32")],
+    "deep": lambda: [layers.Dense(64, "tanh") for _ in range(20)],
+}
+
+
+class AlwaysNoise(OwnNoise):
+    def call(self, x: Any) -> Any:
+        return super().call(x, training=True)
+
+
+def sampled_always(x: Any) -> Any:
+    return AlwaysNoise()(x)
+
+
+@pytest.mark.tensorflow
+@pytest.mark.parametrize("policy", ["float32", "mixed_float16", "mixed_bfloat16"])
+@pytest.mark.parametrize("name", UNTOUCHED)
+def test_what_keeps_samples_apart_is_not_refused(name: str, policy: str) -> None:
+    keras.config.set_dtype_policy(policy)
+    try:
+        assert said([fresh(Same), *UNTOUCHED[name]()]) == ""
+    finally:
+        keras.config.set_dtype_policy("float32")
+
+
+class NoTraining(keras.Model):  # type: ignore[misc]
+    """Its call has no such argument."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.drop, self.same, self.last = layers.Dropout(0.5), Same(), layers.Dense(3)
+
+    def call(self, x: Any) -> Any:
+        return self.last(self.drop(self.same(x)))
+
+
+@pytest.mark.tensorflow
+def test_nor_is_a_model_whose_call_has_no_training() -> None:
+    model = NoTraining()
+    model.compile("sgd", "mse")
+    split(model, 2)
+    assert np.isfinite(model.train_on_batch(X, Y))
+
+
+def of_text(*parts: Any) -> Any:
+    words = layers.TextVectorization(max_tokens=9, output_sequence_length=4)
+    words.adapt(["a b some more"])
+    x = inputs = keras.Input((), dtype="string")
+    for part in (words, layers.Embedding(9, 5), Same(), *parts, layers.Flatten(), layers.Dense(3)):
+        x = part(x)
+    model = keras.Model(inputs, x)
+    model.compile(keras.optimizers.SGD(0.1), "mse", jit_compile=False)
+    return model
+
+
+TEXT = np.array(["a", "b a", "some more", "a more", "b", "b b", "some", "a"])
+
+
+@pytest.mark.tensorflow
+def test_a_model_of_text_trains_as_on_the_whole_batch() -> None:
+    import tensorflow as tf
+
+    found = []
+    for count in (None, 3):
+        keras.utils.set_random_seed(1)
+        model = of_text()
+        if count is not None:
+            split(model, count)
+        model.train_on_batch(tf.constant(TEXT), Y)
+        found.append(model.get_weights())
+    for whole, part in zip(*found, strict=True):
+        np.testing.assert_allclose(part, whole, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.tensorflow
+def test_a_model_of_text_is_tried_out_as_others_are() -> None:
+    import tensorflow as tf
+
+    model = of_text(Centred())
+    split(model, 2)
+    with pytest.raises(InputError, match="looks at several samples"):
+        model.train_on_batch(tf.constant(TEXT), Y)
+
+
 KNOWN: dict[str, tuple[Any, bool]] = {
     "a residual sum": (lambda x: x + layers.Dense(5)(x), True),
     "numbers": (lambda x: ops.gelu(2.0 * x - 1), True),
@@ -231,15 +378,22 @@ print("FOUND " + json.dumps({name: here.said(middle) for name, (middle, _) in he
 print("FOUND " + json.dumps({name: here.said(middle) for name, middle in here.TAKEN.items()}))
 losses = {"3": here.over(3.0), "above": here.above(-1000.0), "clipped": here.clipped}
 print("FOUND " + json.dumps({name: here.loss_said(loss) for name, loss in losses.items()}))
+print("FOUND " + json.dumps({name: here.said(middle) for name, middle in here.ALONE.items()}))
+taken = {name: here.said([here.fresh(here.Same), *parts()]) for name, parts in here.UNTOUCHED.items()}
+taken |= {kind: here.loss_said(here.in_halves(kind)) for kind in ("float16", "bfloat16")}
+print("FOUND " + json.dumps(taken))
 """
     env = os.environ | {"KERAS_BACKEND": "jax", "JAX_PLATFORMS": "cpu"}
     command = [sys.executable, "-c", code, str(pathlib.Path(__file__).parent)]
     done = subprocess.run(command, capture_output=True, text=True, env=env, check=False)
     assert done.returncode == 0, done.stderr[-3000:]
-    refused, taken, losses = (json.loads(line[6:]) for line in done.stdout.splitlines() if line.startswith("FOUND "))
+    found = [json.loads(line[6:]) for line in done.stdout.splitlines() if line.startswith("FOUND ")]
+    refused, taken, losses, alone, others = found
     words = {name: "changed" if name == "state" else "several samples" for name in refused}
     assert [name for name in refused if words[name] not in refused[name]] == []
     assert set(taken.values()) == {""}
+    assert [name for name, why in alone.items() if "the size of the batch" not in why] == []
+    assert {name: why for name, why in others.items() if why} == {}
     assert {name: "in slices" in why for name, why in losses.items()} == {"3": True, "above": True, "clipped": False}
 
 
@@ -354,6 +508,118 @@ def test_and_a_compute_loss_that_looks_at_predictions() -> None:
     split(model, 2)
     with pytest.raises(InputError, match="compute_loss"):
         model.train_on_batch(X, Y)
+
+
+def nearly(share: float) -> Callable[[Any, Any], Any]:
+    """A mean over samples but for a small part."""
+
+    def loss(y_true: Any, y_pred: Any) -> Any:
+        return ops.mean(ops.square(y_true - y_pred)) + share * ops.max(ops.abs(y_pred))
+
+    return loss
+
+
+@pytest.mark.tensorflow
+def test_a_small_part_that_is_no_mean_is_noticed() -> None:
+    assert "cannot be computed in slices" in loss_said(nearly(1e-4))
+
+
+def signed(y_true: Any, y_pred: Any) -> Any:
+    """Near 0, for all that goes into it."""
+    return ops.mean(y_true * y_pred)
+
+
+def in_halves(dtype: str) -> Callable[[Any, Any], Any]:
+    def loss(y_true: Any, y_pred: Any) -> Any:
+        return ops.cast(ops.mean(ops.square(ops.cast(y_true - y_pred, dtype))), "float32")
+
+    return loss
+
+
+@pytest.mark.tensorflow
+@pytest.mark.parametrize("loss", [signed, in_halves("float16"), in_halves("bfloat16")], ids=["signed", "f16", "bf16"])
+def test_rounding_is_no_reason(loss: Any) -> None:
+    assert loss_said(loss) == ""
+
+
+class Penalised(layers.Layer):  # type: ignore[misc]
+    def call(self, x: Any) -> Any:
+        self.add_loss(ops.cast(ops.mean(ops.square(x)), "float32"))
+        return x
+
+
+@pytest.mark.tensorflow
+@pytest.mark.parametrize("policy", ["mixed_float16", "mixed_bfloat16"])
+def test_nor_is_that_of_what_layers_add_in_16_bits(policy: str) -> None:
+    keras.config.set_dtype_policy(policy)
+    try:
+        assert said([fresh(layers.Dense, units=64, activation="relu"), fresh(Penalised)]) == ""
+    finally:
+        keras.config.set_dtype_policy("float32")
+
+
+def of_eight(y_true: Any, y_pred: Any) -> Any:
+    return ops.mean(ops.reshape(ops.square(y_true - y_pred), (8, 3)))
+
+
+@pytest.mark.tensorflow
+@pytest.mark.parametrize("rows", [8, 15], ids=["on a slice", "where it is tried out"])
+def test_a_loss_that_takes_no_few_samples_is_refused_with_its_reason(rows: int) -> None:
+    model = made([], loss=of_eight, jit_compile=False)
+    split(model, 2)
+    why = "loss 'of_eight' cannot be computed in slices of the batch: on a few samples it raises .*eshape"
+    with pytest.raises(InputError, match=why):
+        model.fit(np.tile(X, (2, 1))[:rows], np.tile(Y, (2, 1))[:rows], batch_size=8, verbose=0)
+
+
+@pytest.mark.tensorflow
+def test_memory_that_runs_out_meanwhile_is_left_to_the_guard() -> None:
+    import tensorflow as tf
+
+    def loss(y_true: Any, y_pred: Any) -> Any:
+        raise tf.errors.ResourceExhaustedError(None, None, "OOM when allocating tensor")
+
+    model = made([], loss)
+    split(model, 2)
+    with pytest.raises(tf.errors.ResourceExhaustedError):
+        model.train_on_batch(X, Y)
+
+
+class Flat(keras.Model):  # type: ignore[misc]
+    """One number for each sample, without a dimension of its own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.last = layers.Dense(1)
+
+    def call(self, x: Any) -> Any:
+        return ops.reshape(self.last(x), (-1,))
+
+
+@pytest.mark.tensorflow
+@pytest.mark.parametrize("reduction", ["sum_over_batch_size", "sum"])
+def test_keras_losses_of_flat_outputs_are_as_of_the_whole_batch(reduction: str) -> None:
+    found = []
+    for count in (None, 3):
+        keras.utils.set_random_seed(1)
+        model = Flat()
+        model(X)
+        model.compile(keras.optimizers.SGD(0.1), keras.losses.MeanSquaredError(reduction=reduction), metrics=["mse"])
+        if count is not None:
+            split(model, count)
+        logs = model.train_on_batch(X, Y[:, 0], return_dict=True)
+        found.append([*model.get_weights(), logs["loss"], logs["mse"]])
+    for whole, part in zip(*found, strict=True):
+        np.testing.assert_allclose(part, whole, rtol=1e-5)
+
+
+@pytest.mark.tensorflow
+def test_one_that_looks_along_the_batch_of_a_flat_output_is_refused() -> None:
+    model = Flat()
+    model.compile("sgd", keras.losses.CosineSimilarity())
+    split(model, 2)
+    with pytest.raises(InputError, match="loss 'cosine_similarity' cannot be computed in slices"):
+        model.train_on_batch(X, Y[:, 0])
 
 
 @pytest.mark.tensorflow

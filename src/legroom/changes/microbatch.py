@@ -15,7 +15,8 @@ from legroom.capture.keras_fit import framework_of_keras
 from legroom.changes.custom_metrics import numbers_given
 from legroom.changes.microbatch_probe import compiled_losses
 from legroom.changes.microbatch_samples import statistics_reason
-from legroom.changes.reductions import Losses
+from legroom.changes.own_code import code_of
+from legroom.changes.reductions import Losses, overrides
 from legroom.errors import InputError, LegroomError, MissingError
 
 TESTED = "Keras 3.15.1"
@@ -32,7 +33,7 @@ Exactness = Literal["exact", "equivalent", "inexact"]
 def split(model: Any, count: int) -> Callable[[], None]:
     """Make this model train in `count` slices of each batch; the function returned undoes it."""
     check_model(model, count)
-    losses = Losses(model)
+    losses = Losses(model, allowed=exactness(model)[0] == "inexact")
     check_losses(model, losses)
     own = model.__dict__.get("train_step")
     step = new_step(model, count, losses)
@@ -62,11 +63,9 @@ def exactness(model: Any) -> tuple[Exactness, tuple[str, ...]]:
 
 
 def is_random(layer: Any) -> bool:
-    """Whether it holds a source of random numbers and uses it: an LSTM holds one for a dropout that is mostly zero."""
-    if not layer._seed_generators:
-        return False
+    """Whether it holds a source of random numbers and uses it (an LSTM holds one for a dropout that is mostly zero), or runs code of the user's that draws some."""
     rates = [getattr(layer, name) for name in RATES if isinstance(getattr(layer, name, None), int | float)]
-    return not rates or any(rates)
+    return bool(layer._seed_generators and (not rates or any(rates))) or code_of(layer).draws
 
 
 def check_model(model: Any, count: int) -> None:
@@ -110,7 +109,7 @@ def check_model(model: Any, count: int) -> None:
 def check_losses(model: Any, losses: Losses) -> None:
     """What can be known of custom losses before the first batch is tried now; the rest when the step is traced."""
     outputs = getattr(model, "outputs", None)
-    if losses.opaque or not outputs or overrides_step(model):
+    if losses.opaque or not outputs or overrides(model, "train_step"):
         return
     for loss in compiled_losses(model):
         for output in outputs if len(outputs) == 1 else ():
@@ -122,19 +121,18 @@ def check_losses(model: Any, losses: Losses) -> None:
                 continue
 
 
-def overrides_step(model: Any) -> bool:
-    import keras
-
-    return type(model).train_step is not keras.Model.train_step or "train_step" in model.__dict__
-
-
 def new_step(model: Any, count: int, losses: Losses) -> Any:
     """The step that runs in slices, as this backend calls it."""
     if framework_of_keras() == "jax":
-        if overrides_step(model):
+        if overrides(model, "train_step"):
             raise InputError(
                 f"{type(model).__name__} has a train_step of its own, which on JAX cannot be run in slices.",
                 "Use compute_loss() instead of train_step(), or train on TensorFlow.",
+            )
+        if overrides(model, "compute_loss_and_updates"):
+            raise InputError(
+                f"{type(model).__name__} has a compute_loss_and_updates of its own, which cannot be run in slices.",
+                "Use compute_loss() instead of it.",
             )
         from legroom.changes.microbatch_jax import Step as JaxStep
 
@@ -156,7 +154,7 @@ def new_step(model: Any, count: int, losses: Losses) -> Any:
     # what changes what is learned by its class, such as batch norm, was allowed before
     general = SplitStep(model.train_step, count, (ALLOWED,) if exactness(model)[0] == "inexact" else ())
     own = Step(model, count, losses)
-    chosen: list[Any] = [general] if overrides_step(model) else []
+    chosen: list[Any] = [general] if overrides(model, "train_step") else []
 
     def train_step(data: Any) -> Any:
         if not chosen:  # only now is the model built, with all its metrics

@@ -8,6 +8,7 @@ Private names used, tested with Keras 3.15.1: `keras.src.losses.losses.LossFunct
 `Trainer._compute_loss`, `Trainer._aggregate_additional_loss`, `Trainer._compile_loss`, `CompileLoss._user_loss`.
 """
 
+import re
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -15,15 +16,16 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, TypeVar
 
 from legroom.changes.compared import compared_by, marks_around
-from legroom.changes.made_up import IGNORED, ROWS, ignored_labels, random_like, rows_of, scaled_labels
+from legroom.changes.made_up import CUTS, IGNORED, ROWS, ignored_labels, random_like, rows_of, scaled_labels
 from legroom.errors import InputError
 
 Kind = Literal["samples", "mean", "sum"]  # one value a sample; one number that is their mean; one that is their sum
 
 Result = TypeVar("Result")
 
-CUTS = ((0, 4), (4, 6))  # uneven, so that a plain mean of slices is told from a weighted one
-TOLERANCE = 1e-3
+TOLERANCE = 5e-6  # in single precision and better, of the largest number that is compared
+MODEL_TOLERANCE = 5e-5  # of what has come through a model: other kernels compute a smaller batch
+HALVES = {"bfloat16": 2e-2, "float16": 2e-3}
 LARGE_WEIGHTS = 30.0
 MOST_INPUTS = 6  # numbers among inputs that are tried, each of which takes three forward passes
 COUPLED = ("dice", "tversky", "circle")  # of Keras' own losses those that may look at several samples at once
@@ -83,10 +85,13 @@ def name_of(loss: Any) -> str:
     return str(getattr(loss, "name", None) or getattr(loss, "__name__", None) or type(loss).__name__)
 
 
-def is_known(loss: Any) -> bool:
-    """One of Keras' own losses that gives a value for each sample, whatever the others are."""
+def is_known(loss: Any, y_pred: Any) -> bool:
+    """One of Keras' own losses that gives a value for each sample, whatever the others are: they look along the last axis, which must not be the batch's."""
+    import keras
     from keras.src.losses.losses import LossFunctionWrapper
 
+    if any(len(leaf.shape) < 2 for leaf in keras.tree.flatten(y_pred)):
+        return False
     function = getattr(loss, "fn", None)
     if type(loss).call is not LossFunctionWrapper.call or function is None:
         return False
@@ -99,7 +104,7 @@ def probe_loss(loss: Any, y_true: Any, y_pred: Any) -> LossKind:
     import keras
 
     own_call = type(loss).__call__ is not keras.losses.Loss.__call__
-    if is_known(loss) and not own_call:
+    if is_known(loss, y_pred) and not own_call:
         return LossKind("samples")
 
     def call(labels: Any, predictions: Any) -> Any:
@@ -108,10 +113,13 @@ def probe_loss(loss: Any, y_true: Any, y_pred: Any) -> LossKind:
         convert = lambda array: keras.ops.convert_to_tensor(array, dtype=loss.dtype)  # noqa: E731
         return loss.call(keras.tree.map_structure(convert, labels), keras.tree.map_structure(convert, predictions))
 
+    def call_rows(rows: Any) -> list[Any]:
+        return [call(*rows)]
+
     found: set[Kind] | None = None
     for style in STYLES:
         pair = (random_like(y_true, style), random_like(y_pred, "signed" if style == "signed" else "unit", seed=1))
-        kinds = kinds_of_outputs(*whole_and_slices(lambda rows: [call(*rows)], pair))[0]
+        kinds = kinds_in_slices(call_rows, pair)[0]
         if kinds is not None:
             found = kinds if found is None else found & kinds
     usual, predictions = random_like(y_true, "binary"), random_like(y_pred, "unit", seed=1)
@@ -119,7 +127,7 @@ def probe_loss(loss: Any, y_true: Any, y_pred: Any) -> LossKind:
     pairs = [(labels, predictions) for labels in unusual(usual, random_like(y_true, "signed"), around)]
     pairs += [(usual, made) for made in unusual(predictions, random_like(y_pred, "signed"), around, ())]
     for pair in pairs:
-        kinds = kinds_or_none(lambda rows: [call(*rows)], pair)
+        kinds = kinds_or_none(call_rows, pair)
         if kinds is not None and found is not None:
             found = found & kinds
     if not found or (own_call and found == {"samples"}):
@@ -137,15 +145,17 @@ def unusual(usual: Any, values: Any, around: Iterable[float], ignored: Iterable[
     yield scaled_labels(values)
 
 
-def kinds_or_none(call: Callable[[Any], list[Any]], arrays: Any) -> set[Kind] | None:
-    """As `kinds_of_outputs`, of one number; None also where the user's code does not take such labels."""
-    found = all_kinds_or_none(call, arrays)
+def kinds_or_none(call: Callable[[Any], list[Any]], arrays: Any, tolerance: float = TOLERANCE) -> set[Kind] | None:
+    """As `kinds_in_slices`, of one number; None also where the user's code does not take such labels."""
+    found = all_kinds_or_none(call, arrays, tolerance)
     return None if found is None else found[0]
 
 
-def all_kinds_or_none(call: Callable[[Any], list[Any]], arrays: Any) -> list[set[Kind] | None] | None:
+def all_kinds_or_none(
+    call: Callable[[Any], list[Any]], arrays: Any, tolerance: float = MODEL_TOLERANCE
+) -> list[set[Kind] | None] | None:
     try:
-        return kinds_of_outputs(*whole_and_slices(call, arrays))
+        return kinds_in_slices(call, arrays, tolerance)
     except Exception:  # noqa: BLE001 - a class of that number does not exist, say
         return None
 
@@ -158,7 +168,7 @@ def probe_added(model: Any, x: Any, count: int) -> tuple[Kind, ...]:
             return added_losses(model, rows[0], training, scale)
 
         (rows,) = made_for_model((x,))
-        found = kinds_of_outputs(*whole_and_slices(call, (rows,)))
+        found = kinds_in_slices(call, (rows,), MODEL_TOLERANCE)
         compared = eagerly(lambda: compared_by(lambda x: call((x,)), rows))  # noqa: B023
         for marked in ignored_labels(rows, 0, compared[:MOST_INPUTS]):  # a padding id among the inputs, say
             found = both(found, all_kinds_or_none(call, (marked,)))
@@ -191,14 +201,14 @@ def probe_model(model: Any, part: Any) -> Kind:
 
         inputs = eagerly(lambda: rows_of(x, 0, ROWS))
         made = eagerly(lambda: keras.tree.map_structure(as_array, forward.of(inputs)[0]))  # noqa: B023
-        found = kinds_of_outputs(*whole_and_slices(call, (x, made, y, *weight)))[0]
+        found = kinds_in_slices(call, (x, made, y, *weight), MODEL_TOLERANCE)[0]
         if found and found != {"samples"}:
             compares = lambda *given: loss_of((inputs, *given))  # noqa: B023, E731
             around = marks_around(eagerly(lambda: compared_by(compares, made, y, *weight)))  # noqa: B023
             pairs = [(made, labels) for labels in unusual(y, random_like(part.y, "signed", 1), around)]
             pairs += [(predictions, y) for predictions in unusual(made, made, around, ())]
             for predictions, labels in pairs:
-                kinds = kinds_or_none(call, (x, predictions, labels, *weight))
+                kinds = kinds_or_none(call, (x, predictions, labels, *weight), MODEL_TOLERANCE)
                 found = found if kinds is None else found & kinds
             if not found:
                 break
@@ -308,25 +318,77 @@ def model_values(model: Any) -> tuple[list[Any], list[Any]]:
     return trainable, others
 
 
-def whole_and_slices(call: Callable[[Any], list[Any]], arrays: Any) -> tuple[list[Any], list[list[Any]]]:
-    """`call` on all rows and on the two slices, eagerly, whatever is being traced around it."""
+def kinds_in_slices(
+    call: Callable[[Any], list[Any]], arrays: Any, tolerance: float = TOLERANCE
+) -> list[set[Kind] | None]:
+    """What `call` gives on all rows and on the two slices, eagerly, whatever is being traced around it: for each output the kinds that it can be, None
+    where the numbers say nothing."""
     import keras
 
     def on(start: int, stop: int) -> list[Any]:
-        rows = rows_of(arrays, start, stop)
-        return [keras.ops.convert_to_numpy(keras.ops.cast(output, "float32")) for output in call(rows)]
+        outputs = call(rows_of(arrays, start, stop))
+        return [keras.ops.convert_to_numpy(keras.ops.cast(output, "float32")) for output in outputs]
 
-    return eagerly(lambda: (on(0, ROWS), [on(*cut) for cut in CUTS]))
+    def computed() -> tuple[list[Any], list[list[Any]]]:
+        with full_precision():
+            return on(0, ROWS), [on(*cut) for cut in CUTS]
 
+    def found(tolerance: float) -> list[set[Kind] | None]:
+        return [kinds_of_output(one, [part[at] for part in slices], tolerance) for at, one in enumerate(whole)]
 
-def kinds_of_outputs(whole: list[Any], slices: list[list[Any]]) -> list[set[Kind] | None]:
-    """For each output the kinds that it can be; None where the numbers say nothing."""
+    whole, slices = eagerly(computed)
     if len({len(whole), *map(len, slices)}) > 1:
         return [set()]
-    return [kinds_of_output(output, [part[number] for part in slices]) for number, output in enumerate(whole)]
+    kinds = found(tolerance)
+    if set() in kinds:
+        half = eagerly(lambda: half_in(call, rows_of(arrays, 0, ROWS)))
+        return found(HALVES[half]) if half else kinds
+    return kinds
 
 
-def kinds_of_output(whole: Any, slices: list[Any]) -> set[Kind] | None:
+@contextmanager
+def full_precision() -> Iterator[None]:
+    """Meanwhile GPUs compute no products in TF32, which some of their kernels do and some do not."""
+    import keras
+
+    if keras.backend.backend() == "jax":
+        import jax
+
+        with jax.default_matmul_precision("highest"):
+            yield
+        return
+    import tensorflow as tf
+
+    kept = tf.config.experimental.tensor_float_32_execution_enabled()
+    tf.config.experimental.enable_tensor_float_32_execution(False)
+    try:
+        yield
+    finally:
+        tf.config.experimental.enable_tensor_float_32_execution(kept)
+
+
+def half_in(call: Callable[[Any], list[Any]], rows: Any) -> str | None:
+    """The coarsest type of 16 bits in which something is computed on the way, read from the code's own graph; None where it cannot be traced."""
+    import keras
+
+    try:
+        if keras.backend.backend() == "jax":
+            import jax
+
+            text = str(jax.make_jaxpr(call)(rows))
+            types = {"bfloat16" if mark else "float16" for mark in re.findall(r"\b(b?)f16\[", text)}
+        else:
+            import tensorflow as tf
+
+            definition = tf.function(call).get_concrete_function(rows).graph.as_graph_def()
+            nodes = [*definition.node, *(one for inner in definition.library.function for one in inner.node_def)]
+            types = {tf.as_dtype(value.type).name for node in nodes for value in node.attr.values() if value.type}
+    except Exception:  # noqa: BLE001 - the user's own code, which need not be traceable
+        return None
+    return next((name for name in HALVES if name in types), None)
+
+
+def kinds_of_output(whole: Any, slices: list[Any], tolerance: float) -> set[Kind] | None:
     import numpy
 
     if not numpy.all(numpy.isfinite(whole)):
@@ -340,10 +402,11 @@ def kinds_of_output(whole: Any, slices: list[Any]) -> set[Kind] | None:
     else:
         kinds["mean"] = sum(share * part for share, part in zip(shares, slices, strict=True))
         kinds["sum"] = sum(slices)
+    largest = max(float(numpy.max(numpy.abs(part), initial=0.0)) for part in (whole, *slices))
     return {
         kind
         for kind, value in kinds.items()
-        if value.shape == whole.shape and numpy.allclose(value, whole, rtol=TOLERANCE, atol=TOLERANCE * 1e-2)
+        if value.shape == whole.shape and numpy.allclose(value, whole, rtol=0, atol=tolerance * largest)
     }
 
 

@@ -9,12 +9,13 @@ Private names used, tested with Keras 3.15.1: `Layer._flatten_layers`, `Layer._s
 from collections.abc import Callable
 from typing import Any
 
-from legroom.changes.made_up import ROWS, random_like, rows_of
+from legroom.changes.made_up import CUTS, ROWS, random_like, rows_of
 from legroom.changes.microbatch_probe import call_model, eagerly, model_values
 from legroom.errors import InputError, LegroomError
 
 KEPT = ROWS // 2  # rows that are the same in both calls
 CLOSE = 1e-4
+APART = 0.05  # of batches of different sizes, which other kernels compute
 STATISTICS = ("batchnorm", "batchrenorm", "minibatch")  # in the names of layers that look at several samples at once
 ELEMENTWISE = (  # operations of keras.ops between samples of one shape
     *("Absolute", "Add", "Cast", "Divide", "DivideNoNan", "Elu", "Exp", "Expm1", "Gelu"),
@@ -102,12 +103,41 @@ def compare(model: Any, x: Any) -> None:
             f"The batch cannot be cut: {changed[0]!r} is changed at every call, and would be for each slice.",
             "Plan with something other than micro-batches, or change it once a step, in a callback.",
         )
-    if alike(outputs, call(model, called, second)[0]) or not alike(outputs, call(model, called, first)[0]):
-        return  # or random numbers that Keras knows nothing of: nothing can be told
-    raise InputError(
-        f"The batch cannot be cut: {culprit(model, first, second)} looks at several samples of it at once.",
-        "Plan with something other than micro-batches.",
-    )
+    if not alike(outputs, call(model, called, first)[0]):
+        return  # random numbers that Keras knows nothing of: nothing can be told
+    if not alike(outputs, call(model, called, second)[0]):
+        raise InputError(
+            f"The batch cannot be cut: {culprit(model, first, second)} looks at several samples of it at once.",
+            "Plan with something other than micro-batches.",
+        )
+    if not alone(model, called, first):
+        raise InputError(
+            f"The batch cannot be cut: what {model.name!r} computes for a sample depends on the size of the batch, or on the sample's place in it.",
+            "Plan with something other than micro-batches.",
+        )
+
+
+def alone(model: Any, called: Callable[[Any], Any], arrays: Any) -> bool:
+    """Whether samples come out of a batch of few as they do of the whole one: in training or, where random numbers are drawn then, in inference; where they are
+    drawn there too, it cannot be told."""
+    for called_so in (called, caller(model, training=False)):
+        whole, drawn = rows_called(called_so, arrays, 0, ROWS)
+        if not drawn:
+            start, stop = CUTS[-1]
+            part, _ = rows_called(called_so, arrays, start, stop)
+            pairs = [(one, two) for one, two in zip(whole, part, strict=True) if one.ndim and len(one) == ROWS]
+            return all(one[start:stop].shape == two.shape and near(one[start:stop], two, APART) for one, two in pairs)
+    return True
+
+
+def rows_called(called: Callable[[Any], Any], arrays: Any, start: int, stop: int) -> tuple[list[Any], bool]:
+    """The outputs for some rows, and whether anything has changed in the model: its seeds, that is."""
+    import keras
+    import numpy
+
+    outputs, others, kept = called(rows_of(arrays, start, stop))
+    pairs = [map(keras.ops.convert_to_numpy, pair) for pair in zip(kept, others, strict=True)]
+    return numbers_of(outputs), any(not numpy.array_equal(one, two, equal_nan=True) for one, two in pairs)
 
 
 def values_of(model: Any) -> tuple[list[Any], list[Any]]:
@@ -119,7 +149,7 @@ def values_of(model: Any) -> tuple[list[Any], list[Any]]:
     return [v.value for v in model.trainable_variables], [v.value for v in model.non_trainable_variables]
 
 
-def caller(model: Any) -> Callable[[Any], tuple[Any, list[Any], list[Any]]]:
+def caller(model: Any, training: bool = True) -> Callable[[Any], tuple[Any, list[Any], list[Any]]]:
     """Calls the model on rows: its outputs, and what cannot be trained before and after. In a graph where it trains in one: there
     every tensor is let go when it has been used, and not when the model has come to its end."""
     import keras
@@ -127,7 +157,7 @@ def caller(model: Any) -> Callable[[Any], tuple[Any, list[Any], list[Any]]]:
     values = values_of(model)
 
     def called(rows: Any) -> Any:
-        return call_model(model, values, rows, True)[:2]
+        return call_model(model, values, rows, training)[:2]
 
     if keras.backend.backend() == "tensorflow" and not model.run_eagerly:
         import tensorflow as tf
@@ -185,7 +215,13 @@ def call(model: Any, called: Callable[[Any], Any], arrays: Any) -> tuple[list[An
         if id(variable) not in seeds and "seed" not in variable.path.split("/")[-1]
         if not numpy.array_equal(keras.ops.convert_to_numpy(before), keras.ops.convert_to_numpy(after), equal_nan=True)
     ]
-    return [keras.ops.convert_to_numpy(keras.ops.cast(one, "float32")) for one in keras.tree.flatten(outputs)], changed
+    return numbers_of(outputs), changed
+
+
+def numbers_of(outputs: Any) -> list[Any]:
+    import keras
+
+    return [keras.ops.convert_to_numpy(keras.ops.cast(one, "float32")) for one in keras.tree.flatten(outputs)]
 
 
 def mixed(first: Any, second: Any) -> Any:
@@ -201,14 +237,19 @@ def mixed(first: Any, second: Any) -> Any:
 
 def alike(these: list[Any], those: list[Any]) -> bool:
     """Whether the rows that were not replaced came out as they were; what has no rows is no matter."""
+    pairs = zip(these, those, strict=True)
+    return all(
+        near(one[:KEPT], other[:KEPT], CLOSE)
+        for one, other in pairs
+        if one.ndim and len(one) == ROWS and one.shape == other.shape
+    )
+
+
+def near(one: Any, other: Any, tolerance: float) -> bool:
     import numpy
 
-    for one, other in zip(these, those, strict=True):
-        if one.ndim and len(one) == ROWS and one.shape == other.shape:
-            scale = float(numpy.max(numpy.abs(one[:KEPT]), initial=0.0, where=numpy.isfinite(one[:KEPT])))
-            if not numpy.allclose(one[:KEPT], other[:KEPT], rtol=CLOSE, atol=CLOSE * scale, equal_nan=True):
-                return False
-    return True
+    scale = float(numpy.max(numpy.abs(one), initial=0.0, where=numpy.isfinite(one)))
+    return bool(numpy.allclose(one, other, rtol=tolerance, atol=tolerance * scale, equal_nan=True))
 
 
 def culprit(model: Any, first: Any, second: Any) -> str:

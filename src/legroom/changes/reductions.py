@@ -3,18 +3,20 @@
 Follows `keras/src/trainers/compile_utils.py` (`CompileLoss.call`); what one loss gives for one slice is in `shares`.
 
 Private names used, tested with Keras 3.15.1: `keras.src.backend.get_keras_mask`, `CompileLoss._flat_losses`, `CompileLoss._metrics`,
-`Trainer._compile_loss`, `Trainer._compute_loss`, `Trainer._aggregate_additional_loss`, `Layer._get_regularization_losses`.
+`CompileLoss._user_loss`, `Trainer._compile_loss`, `Trainer._compute_loss`, `Trainer._aggregate_additional_loss`, `Layer._get_regularization_losses`.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from legroom.changes.microbatch_probe import Kinds
+from legroom.capture.frames import first_line
+from legroom.changes.microbatch_probe import Kinds, LossKind, name_of
 from legroom.changes.microbatch_samples import check_samples, statistics_reason
 from legroom.changes.shares import Call, Term, cast_like, floating, term_of
-from legroom.errors import InputError
+from legroom.engines.out_of_memory import is_oom
+from legroom.errors import InputError, LegroomError
 
 
 @dataclass(frozen=True)
@@ -94,27 +96,29 @@ class Losses:
     model: Any
     kinds: Kinds = field(default_factory=Kinds)
     checked: set[str] = field(default_factory=set)
+    allowed: bool = True  # that layers take statistics of a slice, as they were when the plan was applied
 
     def check_samples(self, x: Any) -> None:
-        """Refuse a model that does not keep its samples apart; where layers say so by their class, it was known and allowed."""
-        if "apart" not in self.checked:
-            if not any(statistics_reason(layer) for layer in self.model._flatten_layers()):
-                check_samples(self.model, x)
+        """Refuse a model that does not keep its samples apart; where layers say so by their class, it must have been allowed."""
+        reasons = [reason for layer in self.model._flatten_layers() if (reason := statistics_reason(layer))]
+        if reasons and not self.allowed:
+            raise InputError(
+                f"The batch cannot be cut: {reasons[0]}, and that layer was frozen, or not there, when the plan was applied.",
+                "Take the plan back with legroom.undo(model), and plan again for the model as it is now.",
+            )
+        if "apart" not in self.checked and not reasons:
+            check_samples(self.model, x)
             self.checked.add("apart")
 
     @property
     def opaque(self) -> bool:
         """Whether the model has a `compute_loss` of its own, which is taken as one scalar."""
-        from keras.src.trainers.trainer import Trainer
-
-        return type(self.model).compute_loss is not Trainer.compute_loss
+        return overrides(self.model, "compute_loss")
 
     @property
     def own_metrics(self) -> bool:
         """Whether the model has a `compute_metrics` of its own."""
-        from keras.src.trainers.trainer import Trainer
-
-        return type(self.model).compute_metrics is not Trainer.compute_metrics
+        return overrides(self.model, "compute_metrics")
 
     def of_slice(self, part: Slice, y_pred: Any, whole_weight: Any) -> SliceLoss:
         """The losses of a slice after its forward pass; `whole_weight` is the sample weight of the whole batch."""
@@ -151,7 +155,7 @@ class Losses:
                 nested = whole_weight is not None and keras.tree.is_nested(whole_weight)
                 whole = at_path(path, whole_weight) if nested else whole_weight
                 call = Call(loss, y_true, predicted, sample_weight, whole, part.fraction, weight)
-                terms.append(term_of(call, self.kinds.of_loss(loss, y_true, predicted)))
+                terms.append(term_of(call, self.kind_of(loss, y_true, predicted)))
                 return keras.ops.zeros(())
 
             return record
@@ -161,6 +165,11 @@ class Losses:
         # Keras counts only the first of several losses on the one output of a model without nested outputs.
         alone = not keras.tree.is_nested(part.y) and not keras.tree.is_nested(y_pred)
         return terms[:1] if alone else terms
+
+    def kind_of(self, loss: Any, y_true: Any, y_pred: Any) -> LossKind:
+        """How it falls into slices; what a loss of the user's raises where it is tried out is a reason not to."""
+        with few_samples(f"loss {name_of(loss)!r}"):
+            return self.kinds.of_loss(loss, y_true, y_pred)
 
     def added_share(self, part: Slice) -> Any:
         """The share of what layers added while they were called, activity regularisers among it; None where nothing was."""
@@ -182,6 +191,13 @@ class Losses:
             return None
         losses = [floating(self.model._aggregate_additional_loss(x)) for x in self.model._get_regularization_losses()]
         return summed(losses) if losses else None
+
+
+def overrides(model: Any, name: str) -> bool:
+    """Whether a method of Keras' trainer is the user's own, of the class or of this model."""
+    import keras
+
+    return getattr(type(model), name) is not getattr(keras.Model, name) or name in model.__dict__
 
 
 def summed(parts: list[Any]) -> Any:
@@ -219,8 +235,25 @@ def build_loss(compiled: Any, part: Slice, y_pred: Any) -> None:
     import keras
 
     if not compiled.built:
-        with keras.StatelessScope():
+        names = ", ".join(name_of(loss) for loss in keras.tree.flatten(compiled._user_loss))
+        with few_samples(f"loss {names!r}", lambda: compiled.built), keras.StatelessScope():
             compiled(part.y, y_pred, part.sample_weight)
+
+
+@contextmanager
+def few_samples(what: str, is_theirs: Callable[[], bool] = lambda: True) -> Iterator[None]:
+    """What a loss of the user's raises on a slice, or where it is tried out, is a reason not to cut the batch."""
+    try:
+        yield
+    except LegroomError:
+        raise
+    except Exception as error:
+        if is_oom(error) or not is_theirs():
+            raise  # the guard knows what to do; or it is Keras' own, of labels that do not suit the outputs
+        raise InputError(
+            f"The {what} cannot be computed in slices of the batch: on a few samples it raises {first_line(error)}",
+            "Let it take batches of any size, or plan with something other than micro-batches.",
+        ) from error
 
 
 @contextmanager

@@ -1,0 +1,132 @@
+"""What a user wrote into a layer or a model and is run in a step: the names that the code uses, and what these stand for."""
+
+import dis
+import inspect
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from types import CodeType, FunctionType, MethodType, ModuleType
+from typing import Any
+
+RUN = ("call", "compute_loss", "train_step", "compute_metrics")
+LIBRARIES = frozenset({"keras", "tensorflow", "jax", "numpy", "random", "legroom", "builtins"})
+NOT_RUN = ("build", "_initializer")  # ends of the names of what a layer holds and calls before it trains
+DRAWS = frozenset({"normal", "truncated_normal", "uniform", "shuffle", "sample"})
+
+
+@dataclass(frozen=True)
+class Code:
+    """All functions of the user's that one layer runs, taken together."""
+
+    names: set[str] = field(default_factory=set)  # without those that stand for layers, which speak for themselves
+    values: list[Any] = field(default_factory=list)
+
+    @property
+    def draws(self) -> bool:
+        """Whether it seems to draw random numbers."""
+        named = any(name in DRAWS or "random" in name or name.endswith("dropout") for name in self.names)
+        return named or any("random" in home_of(value) for value in self.values)
+
+
+def code_of(layer: Any) -> Code:
+    """Follows methods, functions and objects of the user's by the names in the code, not what is called in another way."""
+    found, waiting = Code(), [(layer, function) for function in roots_of(layer)]
+    owners, seen = [layer], set()
+    while waiting:
+        owner, function = waiting.pop()
+        if id(function.__code__) in seen:
+            continue
+        seen.add(id(function.__code__))
+        names, values = used_by(function)
+        owners += [one for one in values if is_users_object(one)]
+        for name in names:
+            held = [(one, inspect.getattr_static(one, name)) for one in owners if has(one, name)]
+            values += [value for _, value in held]
+            owners += [value for _, value in held if is_users_object(value)]
+            if not (held and all(stands_for_layers(value) or is_users_function(value) for _, value in held)):
+                found.names.add(name)
+        found.values.extend(values)
+        waiting += [(owner, plain(value)) for value in values if is_users_function(value)]
+    return found
+
+
+def has_own_code(layer: Any) -> bool:
+    return root_of(type(layer)) != "keras" or any(True for _ in roots_of(layer))
+
+
+def roots_of(layer: Any) -> Iterator[FunctionType]:
+    """Its methods that Keras calls in a step, and the functions that it was given (an activation, a Lambda's)."""
+    held = [value for name, value in vars(layer).items() if not name.endswith(NOT_RUN)]
+    methods = [inspect.getattr_static(layer, name) for name in RUN if has(layer, name)]
+    for value in (*methods, *held):
+        if is_users_function(value):
+            yield plain(value)
+
+
+def used_by(function: FunctionType) -> tuple[set[str], list[Any]]:
+    """The names in a function's code and in that of the functions inside it; what these names and its closure stand for."""
+    names: set[str] = set()
+    values: list[Any] = [value for cell in function.__closure__ or () for value in contents(cell)]
+    waiting = [function.__code__]
+    while waiting:
+        code = waiting.pop()
+        names.update(code.co_names)
+        values += [sys.modules.get(one.argval) for one in dis.get_instructions(code) if one.opname == "IMPORT_NAME"]
+        waiting += [constant for constant in code.co_consts if isinstance(constant, CodeType)]
+    values += [function.__globals__[name] for name in names if name in function.__globals__]
+    return names, values
+
+
+def contents(cell: Any) -> list[Any]:
+    try:
+        return [cell.cell_contents]
+    except ValueError:  # nothing is in it yet
+        return []
+
+
+def has(owner: Any, name: str) -> bool:
+    return inspect.getattr_static(owner, name, None) is not None
+
+
+def plain(value: Any) -> Any:
+    """The function in a method, a property, a decorator or a `tf.function`."""
+    value = value.fget if isinstance(value, property) else value
+    value = getattr(value, "python_function", value)
+    return inspect.unwrap(getattr(value, "__func__", value))
+
+
+def is_users_function(value: Any) -> bool:
+    if not (isinstance(value, FunctionType | MethodType | staticmethod | classmethod | property) or is_wrapped(value)):
+        return False
+    function = plain(value)
+    return isinstance(function, FunctionType) and root_of(function) not in LIBRARIES
+
+
+def is_wrapped(value: Any) -> bool:
+    return hasattr(value, "python_function")
+
+
+def is_users_object(value: Any) -> bool:
+    """Of a class of the user's that is no layer."""
+    import keras
+
+    plainly = isinstance(value, type | ModuleType | FunctionType | MethodType | keras.Layer)
+    return not plainly and hasattr(value, "__dict__") and root_of(type(value)) not in LIBRARIES
+
+
+def stands_for_layers(value: Any) -> bool:
+    import keras
+
+    each = value.values() if isinstance(value, dict) else value if isinstance(value, list | tuple) else [value]
+    return bool(each) and all(isinstance(one, keras.Layer) for one in each)
+
+
+def root_of(thing: Any) -> str:
+    return str(getattr(thing, "__module__", None) or "").partition(".")[0]
+
+
+def home_of(value: Any) -> str:
+    """The module that a function or a module is, or is in."""
+    if isinstance(value, ModuleType):
+        return value.__name__
+    return str(getattr(value, "__module__", None) or "") if callable(value) else ""
