@@ -2,8 +2,10 @@
 
 import json
 import os
+import random
 import subprocess
 import sys
+from random import gauss
 from typing import Any
 
 import keras
@@ -152,6 +154,79 @@ def test_random_numbers_that_keras_does_not_hold_are_refused(run_eagerly: bool) 
     rematerialise(model, [["foreign"]])
     with pytest.raises(InputError, match="RandomUniform"):
         model.train_on_batch(X, Y)
+
+
+class OnHost(keras.layers.Layer):  # type: ignore[misc]
+    """Draws random numbers by NumPy or Python, in a method that `call` uses."""
+
+    def __init__(self, draw: Any, **options: Any) -> None:
+        super().__init__(**options)
+        self.draw = draw
+
+    def call(self, x: Any) -> Any:
+        return x * self.factor()
+
+    def factor(self) -> float:
+        return float(self.draw())
+
+
+OWN = np.random.default_rng(0)
+HOST = {
+    "numpy": lambda: np.random.uniform() + 1.0,
+    "python": lambda: random.random() + 1.0,
+    "a generator": lambda: OWN.uniform() + 1.0,
+    "a function": lambda: gauss(0.0, 1.0),
+}
+
+
+def host_random(layer: Any, **settings: Any) -> Any:
+    model = keras.Sequential([keras.Input((6,)), layer, layers.Dense(2)])
+    model.compile("sgd", "mse", **({"jit_compile": False} | settings))
+    rematerialise(model, [[layer.name]])
+    return model
+
+
+@pytest.mark.parametrize("mode", [{}, {"run_eagerly": True}, {"jit_compile": True}], ids=["graph", "eager", "xla"])
+@pytest.mark.parametrize("name", HOST)
+def test_random_numbers_that_no_framework_holds_are_refused(name: str, mode: dict[str, bool]) -> None:
+    model = host_random(OnHost(HOST[name], name="drawing"), **mode)
+    with pytest.raises(InputError, match="'drawing' cannot be recomputed: its code draws random numbers by NumPy"):
+        model.train_on_batch(X, Y)
+
+
+def test_an_activation_that_draws_them_is_refused_too() -> None:
+    model = host_random(layers.Dense(6, activation=lambda x: x * np.random.uniform(), name="drawing"))
+    with pytest.raises(InputError, match="draws random numbers by NumPy"):
+        model.train_on_batch(X, Y)
+
+
+class DrawingMeanwhile(keras.layers.Layer):  # type: ignore[misc]
+    """Another thread, which loads data perhaps, draws random numbers while this one is called."""
+
+    def call(self, x: Any) -> Any:
+        draw_elsewhere()
+        return 2.0 * x
+
+
+def draw_elsewhere() -> None:
+    ELSEWHERE["draw"]()
+
+
+ELSEWHERE = {"draw": lambda: (np.random.uniform(), random.random())}  # not found by the names in the code
+
+
+@pytest.mark.parametrize("run_eagerly", [False, True])
+def test_random_numbers_that_others_draw_meanwhile_are_no_reason(run_eagerly: bool) -> None:
+    model = host_random(DrawingMeanwhile(), run_eagerly=run_eagerly)
+    assert np.isfinite(model.train_on_batch(X, Y))
+
+
+@pytest.mark.parametrize("run_eagerly", [False, True])
+def test_nothing_is_watched_where_all_layers_are_of_keras(run_eagerly: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("legroom.changes.host_random.state_of", lambda _: pytest.fail("a state was read"))
+    model = net(run_eagerly)
+    rematerialise(model, [["a", "b", "c", "d"]])
+    assert np.isfinite(model.train_on_batch(X, Y))
 
 
 class Leaving(keras.layers.Layer):  # type: ignore[misc]

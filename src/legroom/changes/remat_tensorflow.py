@@ -12,9 +12,13 @@ Private names used, tested with TensorFlow 2.21.0: `tensorflow.python.eager.reco
 from __future__ import annotations
 
 import importlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
+from weakref import WeakKeyDictionary
 
+from legroom.changes.host_random import generators_of, states_of
+from legroom.changes.own_code import has_own_code
 from legroom.changes.remat_block import Block, Ran
 from legroom.errors import InputError
 
@@ -36,6 +40,7 @@ HARMLESS |= {
     "CudnnRNNV3",
 }  # Keras' own RNNs drop out before cuDNN
 HARMLESS |= {"Assert", "PrintV2", "Placeholder", "TensorListFromTensor", "EmptyTensorList", "TensorListReserve"}
+generators: WeakKeyDictionary[Block, list[Any]] = WeakKeyDictionary()  # that a block's code refers to
 CALLS = {"While", "If", "Case", "StatefulPartitionedCall", "PartitionedCall", "StatelessWhile", "StatelessIf"}
 
 
@@ -79,7 +84,7 @@ def checkpoint(block: Block, pure: Any, arguments: Arguments, trainable: list[bo
     @tf.custom_gradient  # type: ignore[untyped-decorator]
     def recomputed(*tensors: Any) -> Any:
         before = None if eager else operation_count()
-        with record.stop_recording():
+        with record.stop_recording(), nothing_drawn(block):
             ran = run([*tensors[: cut[1]], *not_before(tensors[: cut[0]], tensors[cut[1] :])])
         if before is not None:
             refuse_side_effects(block, tf.compat.v1.get_default_graph(), before)
@@ -207,6 +212,24 @@ def operation_count() -> int:
     return len(tf.compat.v1.get_default_graph().get_operations())
 
 
+def layers_in(block: Block) -> list[Any]:
+    return [inner for layer in block.layers for inner in layer._flatten_layers()]
+
+
+@contextmanager
+def nothing_drawn(block: Block) -> Iterator[None]:
+    """Refuse a block whose code draws random numbers by NumPy or Python: a second run draws others, in a graph too, where it is another trace."""
+    if block not in generators:
+        generators[block] = generators_of(layers_in(block))
+    before = states_of(generators[block])
+    yield
+    if states_of(generators[block]) != before:
+        raise InputError(
+            f"The block {block.name!r} cannot be recomputed: its code draws random numbers by NumPy or Python, and would draw others in a second run.",
+            "Draw them by keras.random with a SeedGenerator, or leave that layer out.",
+        )
+
+
 def refuse_side_effects_of_eager_code(block: Block, run: Any, given: Sequence[Any]) -> None:
     """The first eager run of a block with layers that are not Keras' own is looked at as a graph beforehand."""
     import tensorflow as tf
@@ -214,8 +237,7 @@ def refuse_side_effects_of_eager_code(block: Block, run: Any, given: Sequence[An
     if block.checked or not tf.executing_eagerly():
         return
     block.checked = True
-    inner = [sub for layer in block.layers for sub in layer._flatten_layers()]
-    if all(type(layer).__module__.startswith("keras.") for layer in inner):
+    if not any(has_own_code(layer) for layer in layers_in(block)):
         return
 
     @tf.function(autograph=False)  # type: ignore[untyped-decorator]
