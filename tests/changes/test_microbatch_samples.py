@@ -14,6 +14,7 @@ import pytest
 from keras import layers, ops
 
 from legroom.changes.microbatch import split
+from legroom.changes.microbatch_kinds import kinds_of_output
 from legroom.changes.microbatch_samples import is_known
 from legroom.errors import InputError, LegroomError
 
@@ -654,3 +655,8 @@ def test_and_a_compute_loss_under_a_mask() -> None:
     split(model, 2)
     with pytest.raises(InputError, match="its output has a mask"):
         model.train_on_batch(X.reshape(8, 2, 3), X.reshape(8, 2, 3))
+
+
+def test_rounding_is_measured_by_the_largest_number_that_is_compared() -> None:
+    whole, slices = np.float32(1e-7), [np.float32(1.0), np.float32(-2.0)]
+    assert kinds_of_output(whole, slices, 5e-6) == {"mean"}

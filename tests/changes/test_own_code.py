@@ -53,6 +53,15 @@ class Inside(layers.Layer):  # type: ignore[misc]
         return x * betavariate(1.0, 1.0)
 
 
+class WithGenerator(layers.Layer):  # type: ignore[misc]
+    def __init__(self) -> None:
+        super().__init__()
+        self.numbers = np.random.default_rng(0)
+
+    def call(self, x: Any) -> Any:
+        return x * self.numbers.normal()
+
+
 class WithDropout(layers.Layer):  # type: ignore[misc]
     """As in every guide: what it holds speaks for itself."""
 
@@ -106,6 +115,7 @@ DRAWING: dict[str, Any] = {
     "a function imported": ByImport,
     "imported inside": Inside,
     "a rate of its own": DroppingByCode,
+    "a generator": WithGenerator,
     "an activation": lambda: layers.Dense(3, activation=noisy),
     "a lambda": lambda: layers.Lambda(lambda x: x + tf.random.normal(tf.shape(x))),
     "python": lambda: layers.Lambda(lambda x: x * random.random()),

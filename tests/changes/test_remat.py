@@ -170,12 +170,19 @@ class OnHost(keras.layers.Layer):  # type: ignore[misc]
         return float(self.draw())
 
 
+def imported_inside() -> float:
+    from random import betavariate
+
+    return betavariate(1.0, 1.0)
+
+
 OWN = np.random.default_rng(0)
 HOST = {
     "numpy": lambda: np.random.uniform() + 1.0,
     "python": lambda: random.random() + 1.0,
     "a generator": lambda: OWN.uniform() + 1.0,
     "a function": lambda: gauss(0.0, 1.0),
+    "imported inside": imported_inside,
 }
 
 

@@ -30,24 +30,41 @@ class Code:
 
 def code_of(layer: Any) -> Code:
     """Follows methods, functions and objects of the user's by the names in the code, not what is called in another way."""
-    found, waiting = Code(), [(layer, function) for function in roots_of(layer)]
-    owners, seen = [layer], set()
+    found, waiting = Code(), list(roots_of(layer))
+    owners, seen = {id(layer): layer}, set()
     while waiting:
-        owner, function = waiting.pop()
+        function = waiting.pop()
         if id(function.__code__) in seen:
             continue
         seen.add(id(function.__code__))
         names, values = used_by(function)
-        owners += [one for one in values if is_users_object(one)]
-        for name in names:
-            held = [(one, inspect.getattr_static(one, name)) for one in owners if has(one, name)]
-            values += [value for _, value in held]
-            owners += [value for _, value in held if is_users_object(value)]
-            if not (held and all(stands_for_layers(value) or is_users_function(value) for _, value in held)):
-                found.names.add(name)
+        held = attributes(owners, names, values)
+        values += [value for each in held.values() for value in each]
+        found.names.update(name for name in names if not speaks_for_itself(held.get(name, [])))
         found.values.extend(values)
-        waiting += [(owner, plain(value)) for value in values if is_users_function(value)]
+        waiting += [plain(value) for value in values if is_users_function(value)]
     return found
+
+
+def attributes(owners: dict[int, Any], names: set[str], values: list[Any]) -> dict[str, list[Any]]:
+    """What the names stand for as attributes of the layer and of the user's objects, which are added to `owners` as they are found."""
+    held: dict[str, list[Any]] = {}
+    waiting = [*owners.values(), *(one for one in values if is_users_object(one))]
+    while waiting:
+        owner = waiting.pop()
+        owners[id(owner)] = owner
+        for name in names:
+            if has(owner, name):
+                value = inspect.getattr_static(owner, name)
+                held.setdefault(name, []).append(value)
+                if is_users_object(value) and id(value) not in owners:
+                    waiting.append(value)
+    return held
+
+
+def speaks_for_itself(held: list[Any]) -> bool:
+    """Layers are asked themselves, and the code of functions is read."""
+    return bool(held) and all(stands_for_layers(value) or is_users_function(value) for value in held)
 
 
 def has_own_code(layer: Any) -> bool:
@@ -71,9 +88,12 @@ def used_by(function: FunctionType) -> tuple[set[str], list[Any]]:
     while waiting:
         code = waiting.pop()
         names.update(code.co_names)
-        values += [sys.modules.get(one.argval) for one in dis.get_instructions(code) if one.opname == "IMPORT_NAME"]
+        for one in dis.get_instructions(code):
+            if one.opname == "IMPORT_NAME":
+                values.append(sys.modules.get(one.argval))
+            elif one.opname == "LOAD_GLOBAL":
+                values.append(function.__globals__.get(one.argval))
         waiting += [constant for constant in code.co_consts if isinstance(constant, CodeType)]
-    values += [function.__globals__[name] for name in names if name in function.__globals__]
     return names, values
 
 
