@@ -13,8 +13,8 @@ from contextlib import contextmanager
 from enum import IntFlag
 from typing import Any
 
-from legroom.changes.custom_forced import Forced, Shape
 from legroom.changes.custom_models import native
+from legroom.changes.forced import Forced, Shape
 
 ONLY_SIZES = frozenset(("Shape", "ShapeN", "Size", "Rank", "ZerosLike", "OnesLike"))
 SHARED = 4096  # entries of a variable that may lie in memory with others

@@ -6,8 +6,7 @@ from typing import Any
 
 from legroom.changes.custom_run import Kind, Kinds, cannot
 from legroom.changes.custom_trial import OTHER_GRADIENTS, Known, Seen, assigns_samples
-from legroom.changes.made_up import ROWS
-from legroom.changes.microbatch_probe import CUTS
+from legroom.changes.made_up import CUTS, ROWS
 from legroom.errors import InputError
 from legroom.records.plan import Exactness
 

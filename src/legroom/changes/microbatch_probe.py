@@ -8,24 +8,26 @@ Private names used, tested with Keras 3.15.1: `keras.src.losses.losses.LossFunct
 `Trainer._compute_loss`, `Trainer._aggregate_additional_loss`, `Trainer._compile_loss`, `CompileLoss._user_loss`.
 """
 
-import re
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, Literal, TypeVar
+from typing import Any
 
 from legroom.changes.compared import compared_by, marks_around
-from legroom.changes.made_up import CUTS, IGNORED, ROWS, ignored_labels, random_like, rows_of, scaled_labels
+from legroom.changes.made_up import IGNORED, ROWS, ignored_labels, random_like, rows_of, scaled_labels
+from legroom.changes.microbatch_kinds import (
+    MODEL_TOLERANCE,
+    Kind,
+    all_kinds_or_none,
+    both,
+    eagerly,
+    first_of,
+    kinds_in_slices,
+    kinds_or_none,
+    kinds_when_forced,
+)
 from legroom.errors import InputError
 
-Kind = Literal["samples", "mean", "sum"]  # one value a sample; one number that is their mean; one that is their sum
-
-Result = TypeVar("Result")
-
-TOLERANCE = 5e-6  # in single precision and better, of the largest number that is compared
-MODEL_TOLERANCE = 5e-5  # of what has come through a model: other kernels compute a smaller batch
-HALVES = {"bfloat16": 2e-2, "float16": 2e-3}
 LARGE_WEIGHTS = 30.0
 MOST_INPUTS = 6  # numbers among inputs that are tried, each of which takes three forward passes
 COUPLED = ("dice", "tversky", "circle")  # of Keras' own losses those that may look at several samples at once
@@ -130,6 +132,9 @@ def probe_loss(loss: Any, y_true: Any, y_pred: Any) -> LossKind:
         kinds = kinds_or_none(call_rows, pair)
         if kinds is not None and found is not None:
             found = found & kinds
+    for (kinds,) in kinds_when_forced(call_rows, (usual, predictions)):
+        if kinds is not None and found is not None:
+            found = found & kinds
     if not found or (own_call and found == {"samples"}):
         raise InputError(
             f"The loss {name_of(loss)!r} cannot be computed in slices of the batch: it is neither a value for each sample "
@@ -145,21 +150,6 @@ def unusual(usual: Any, values: Any, around: Iterable[float], ignored: Iterable[
     yield scaled_labels(values)
 
 
-def kinds_or_none(call: Callable[[Any], list[Any]], arrays: Any, tolerance: float = TOLERANCE) -> set[Kind] | None:
-    """As `kinds_in_slices`, of one number; None also where the user's code does not take such labels."""
-    found = all_kinds_or_none(call, arrays, tolerance)
-    return None if found is None else found[0]
-
-
-def all_kinds_or_none(
-    call: Callable[[Any], list[Any]], arrays: Any, tolerance: float = MODEL_TOLERANCE
-) -> list[set[Kind] | None] | None:
-    try:
-        return kinds_in_slices(call, arrays, tolerance)
-    except Exception:  # noqa: BLE001 - a class of that number does not exist, say
-        return None
-
-
 def probe_added(model: Any, x: Any, count: int) -> tuple[Kind, ...]:
     """The kind of everything that layers add with `add_loss` (activity regularisers too) when the model is called."""
     for training in (True, False):
@@ -172,6 +162,8 @@ def probe_added(model: Any, x: Any, count: int) -> tuple[Kind, ...]:
         compared = eagerly(lambda: compared_by(lambda x: call((x,)), rows))  # noqa: B023
         for marked in ignored_labels(rows, 0, compared[:MOST_INPUTS]):  # a padding id among the inputs, say
             found = both(found, all_kinds_or_none(call, (marked,)))
+        for kinds in kinds_when_forced(call, (rows,), MODEL_TOLERANCE):
+            found = both(found, kinds)
         if compared:  # with what lies inside, perhaps, where it may be larger
             found = both(found, all_kinds_or_none(call, (scaled_labels(rows),)))
             found = both(found, all_kinds_or_none(lambda rows: call(rows, scale=LARGE_WEIGHTS), (rows,)))
@@ -210,6 +202,8 @@ def probe_model(model: Any, part: Any) -> Kind:
             for predictions, labels in pairs:
                 kinds = kinds_or_none(call, (x, predictions, labels, *weight), MODEL_TOLERANCE)
                 found = found if kinds is None else found & kinds
+            for (kinds,) in kinds_when_forced(call, (x, made, y, *weight), MODEL_TOLERANCE):
+                found = found if kinds is None else found & kinds
             if not found:
                 break
             return first_of(found - {"samples"})
@@ -243,13 +237,6 @@ class Forward:
             self.known[rows] = y_pred, mapping, losses
         found: tuple[Any, list[Any], list[Any]] = self.known[rows]
         return found
-
-
-def both(found: list[set[Kind] | None], kinds: list[set[Kind] | None] | None) -> list[set[Kind] | None]:
-    """What is left after another trial, if it said something."""
-    if kinds is None or len(kinds) != len(found):
-        return found
-    return [one if other is None else (one or set()) & other for one, other in zip(found, kinds, strict=True)]
 
 
 def undecided(model: Any, what: str) -> InputError:
@@ -316,109 +303,6 @@ def model_values(model: Any) -> tuple[list[Any], list[Any]]:
     trainable = [value(variable, True) for variable in model.trainable_variables]
     others = [value(variable, False) for variable in model.non_trainable_variables]
     return trainable, others
-
-
-def kinds_in_slices(
-    call: Callable[[Any], list[Any]], arrays: Any, tolerance: float = TOLERANCE
-) -> list[set[Kind] | None]:
-    """What `call` gives on all rows and on the two slices, eagerly, whatever is being traced around it: for each output the kinds that it can be, None
-    where the numbers say nothing."""
-    import keras
-
-    def on(start: int, stop: int) -> list[Any]:
-        outputs = call(rows_of(arrays, start, stop))
-        return [keras.ops.convert_to_numpy(keras.ops.cast(output, "float32")) for output in outputs]
-
-    def computed() -> tuple[list[Any], list[list[Any]]]:
-        with full_precision():
-            return on(0, ROWS), [on(*cut) for cut in CUTS]
-
-    def found(tolerance: float) -> list[set[Kind] | None]:
-        return [kinds_of_output(one, [part[at] for part in slices], tolerance) for at, one in enumerate(whole)]
-
-    whole, slices = eagerly(computed)
-    if len({len(whole), *map(len, slices)}) > 1:
-        return [set()]
-    kinds = found(tolerance)
-    if set() in kinds:
-        half = eagerly(lambda: half_in(call, rows_of(arrays, 0, ROWS)))
-        return found(HALVES[half]) if half else kinds
-    return kinds
-
-
-@contextmanager
-def full_precision() -> Iterator[None]:
-    """Meanwhile GPUs compute no products in TF32, which some of their kernels do and some do not."""
-    import keras
-
-    if keras.backend.backend() == "jax":
-        import jax
-
-        with jax.default_matmul_precision("highest"):
-            yield
-        return
-    import tensorflow as tf
-
-    kept = tf.config.experimental.tensor_float_32_execution_enabled()
-    tf.config.experimental.enable_tensor_float_32_execution(False)
-    try:
-        yield
-    finally:
-        tf.config.experimental.enable_tensor_float_32_execution(kept)
-
-
-def half_in(call: Callable[[Any], list[Any]], rows: Any) -> str | None:
-    """The coarsest type of 16 bits in which something is computed on the way, read from the code's own graph; None where it cannot be traced."""
-    import keras
-
-    try:
-        if keras.backend.backend() == "jax":
-            import jax
-
-            text = str(jax.make_jaxpr(call)(rows))
-            types = {"bfloat16" if mark else "float16" for mark in re.findall(r"\b(b?)f16\[", text)}
-        else:
-            import tensorflow as tf
-
-            definition = tf.function(call).get_concrete_function(rows).graph.as_graph_def()
-            nodes = [*definition.node, *(one for inner in definition.library.function for one in inner.node_def)]
-            types = {tf.as_dtype(value.type).name for node in nodes for value in node.attr.values() if value.type}
-    except Exception:  # noqa: BLE001 - the user's own code, which need not be traceable
-        return None
-    return next((name for name in HALVES if name in types), None)
-
-
-def kinds_of_output(whole: Any, slices: list[Any], tolerance: float) -> set[Kind] | None:
-    import numpy
-
-    if not numpy.all(numpy.isfinite(whole)):
-        return None
-    if not all(numpy.all(numpy.isfinite(values)) for values in slices):
-        return set()  # such as the mean of what a mask leaves of a slice, where it leaves nothing
-    shares = [(stop - start) / ROWS for start, stop in CUTS]
-    kinds: dict[Kind, Any] = {}
-    if whole.ndim:
-        kinds = {"samples": numpy.concatenate(slices)} if all(part.ndim == whole.ndim for part in slices) else {}
-    else:
-        kinds["mean"] = sum(share * part for share, part in zip(shares, slices, strict=True))
-        kinds["sum"] = sum(slices)
-    largest = max(float(numpy.max(numpy.abs(part), initial=0.0)) for part in (whole, *slices))
-    return {
-        kind
-        for kind, value in kinds.items()
-        if value.shape == whole.shape and numpy.allclose(value, whole, rtol=0, atol=tolerance * largest)
-    }
-
-
-def first_of(kinds: set[Kind]) -> Kind:
-    order: tuple[Kind, ...] = ("samples", "mean", "sum")
-    return next(kind for kind in order if kind in kinds)
-
-
-def eagerly(function: Callable[[], Result]) -> Result:
-    """`function` called in a thread of its own, where nothing is being traced, taped or placed on another device."""
-    with ThreadPoolExecutor(1) as pool:
-        return pool.submit(function).result()
 
 
 def compiled_losses(model: Any) -> Iterator[Any]:

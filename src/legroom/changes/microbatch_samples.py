@@ -10,7 +10,8 @@ from collections.abc import Callable
 from typing import Any
 
 from legroom.changes.made_up import CUTS, ROWS, random_like, rows_of
-from legroom.changes.microbatch_probe import call_model, eagerly, model_values
+from legroom.changes.microbatch_kinds import eagerly
+from legroom.changes.microbatch_probe import call_model, model_values
 from legroom.errors import InputError, LegroomError
 
 KEPT = ROWS // 2  # rows that are the same in both calls

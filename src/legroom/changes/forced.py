@@ -9,12 +9,14 @@ Private names used, tested with TensorFlow 2.21.0: `EagerTensor._numpy_internal`
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import prod
 from typing import Any
 
-from legroom.changes.made_up import ROWS
+from legroom.changes.made_up import CUTS, ROWS
 
 PATTERNS = 2
 SHARES = (0.2, 0.7, 0.1, 0.3, 0.9, 0.6)  # of a sample's truths that are true; the slices must not have as many
+ALONE = (True, False, False, False, False, True)  # where there is one for each sample
 Shape = tuple[int, ...]
 
 
@@ -30,20 +32,25 @@ class Forced:
         """Written into the tensor's own memory, since eager operations cannot be answered in another way."""
         if number not in self.which:
             return
+        tensor._numpy_internal()[...] = self.truths(number, tuple(tensor.shape))
+
+    def truths(self, number: int, shape: Shape) -> Any:
         start, stop = self.rows
-        truths = truths_of(self.pattern, number, tensor.shape.num_elements() // (stop - start))
-        tensor._numpy_internal()[...] = truths[start:stop].reshape(tuple(tensor.shape))
+        each = prod(shape) // (stop - start)
+        return truths_of(self.pattern, number, each)[start:stop].reshape(shape)
 
 
 def truths_of(pattern: int, number: int, each: int) -> Any:
-    """A row of so many truths for every sample."""
+    """A row of so many truths for every sample. In each slice, as in the batch, some are true and some are not."""
     import numpy as np
 
-    shares = np.array(SHARES)[:, None]
+    turned = bool(pattern % 2)
     if each == 1:
-        return (shares > 0.5) != bool(pattern % 2)
-    drawn = np.random.default_rng([pattern, number]).random((ROWS, each))
-    return drawn < (1 - shares if pattern % 2 else shares)
+        return np.array(ALONE)[:, None] != turned
+    drawn = np.random.default_rng([pattern, number]).random((ROWS, each)) < np.array(SHARES)[:, None]
+    for start, _ in CUTS:
+        drawn[start, 0], drawn[start + 1, 0] = True, False
+    return drawn != turned
 
 
 def with_a_row_each(whole: Sequence[Shape], parts: Sequence[tuple[int, Sequence[Shape]]]) -> frozenset[int]:
