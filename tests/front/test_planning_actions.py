@@ -152,3 +152,47 @@ def test_a_scripts_arrays_are_kept_in_ram_before_anything_else_is_changed(tmp_pa
     assert chosen["actions"] == [{"name": "host_data"}]
     arrays = 3200 * 48 * 48 * 3 * 4 + 3200 * 4
     assert view["unchanged"]["peak_bytes"] - chosen["peak_bytes"] == arrays
+
+
+CARD = """
+[small]
+name = "A small card"
+memory = "2 GiB"
+compute_capability = "9.0"
+"""
+
+
+def wide_mlp():
+    """Its batch is a quarter of the card: TensorFlow's own pool needs room for it in one piece."""
+    import keras
+    import numpy as np
+    from keras import layers as L
+
+    model = keras.Sequential([keras.Input((784,)), L.Dense(512, "relu"), L.Dense(512, "relu"), L.Dense(10)])
+    model.compile("adam", keras.losses.SparseCategoricalCrossentropy(from_logits=True), jit_compile=False)
+    return model, (np.zeros((120_000, 784), "float32"), np.zeros((120_000,), "int64"))
+
+
+def test_a_pool_that_does_not_tear_is_enough_where_tears_are_what_is_too_much(tmp_path, monkeypatch):
+    from legroom.changes.actions import missing_settings
+
+    card = tmp_path / "card.toml"
+    card.write_text(CARD)
+    model, batch = wide_mlp()
+    planning = legroom.plan(model, batch, gpu=str(card), engine="op")
+    assert names(planning.best) == ["allocator"]
+    assert planning.best.exactness == "exact"
+    assert not planning.unchanged.fits
+    setting = "TF_GPU_ALLOCATOR=cuda_malloc_async"
+    assert missing_settings(planning.best.actions, {})[0].endswith(setting)
+    assert not missing_settings(planning.best.actions, dict([setting.split("=")]))
+    monkeypatch.setenv(*setting.split("="))
+    found = legroom.estimate(model, batch, gpu=str(card), engine="op")
+    assert found.fits
+    assert found.peak_bytes == planning.best.peak_bytes
+
+
+def test_no_pool_is_offered_that_no_limit_can_be_set_to():
+    model, batch = wide_mlp()
+    planning = legroom.plan(model, batch, gpu="h100", budget="900MiB", engine="op")
+    assert not any("allocator" in names(plan) for plan in planning.plans)

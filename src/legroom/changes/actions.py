@@ -10,7 +10,18 @@ from legroom.records.plan import Action, Exactness, worst
 
 Undo = Callable[[], None]
 ORDER = (  # blocks are recomputed inside each micro-batch, a loss scale is wrapped around the optimizer that stays
-    *("pool", "host_data", "optimizer", "mixed_precision", "compile", "xla_memory", "dropout", "remat", "microbatch"),
+    *(
+        "pool",
+        "allocator",
+        "host_data",
+        "optimizer",
+        "mixed_precision",
+        "compile",
+        "xla_memory",
+        "dropout",
+        "remat",
+        "microbatch",
+    ),
 )
 
 
@@ -57,6 +68,9 @@ def missing_settings(actions: Sequence[Action], environment: Mapping[str, str]) 
         if action.name == "pool":
             name, _, share = action["setting"].partition("=")
             missing += [] if at_least(environment.get(name), float(share)) else [action["setting"]]
+        if action.name == "allocator":
+            name, _, value = action["setting"].partition("=")
+            missing += [] if environment.get(name) == value else [action["setting"]]
     return tuple(f"this plan holds only in a process that was started with {setting}" for setting in missing)
 
 
@@ -96,7 +110,7 @@ def do_one(model: Any, action: Action) -> tuple[Undo, Exactness, tuple[str, ...]
         from legroom.changes import host_data
 
         return host_data.keep_in_ram(model), "exact", ()
-    if action.name in ("xla_memory", "pool"):
+    if action.name in ("xla_memory", "pool", "allocator"):
         return lambda: None, "exact", ()  # nothing of the model: `missing_settings`
     from legroom.changes import precision
 

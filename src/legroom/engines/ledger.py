@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
-from legroom.engines.bfc import Bfc, OutOfMemory
+from legroom.engines.bfc import OutOfMemory
 from legroom.records.simulation import Failure
 
 WARM_UP_STEPS = 1  # the first step finds the memory in another state than all later ones
@@ -12,11 +12,19 @@ Owner = Literal["variable", "argument", "constant", "output", "temporary"]
 
 
 class Allocator(Protocol):
-    """What buffers are taken from: `legroom.engines.bfc.Bfc`."""
+    """What buffers are taken from: `legroom.engines.bfc.Bfc`, or `legroom.engines.cuda_pool.CudaPool`."""
+
+    @property
+    def peak_in_use_bytes(self) -> int: ...
+
+    @property
+    def peak_reserved_bytes(self) -> int: ...
+
+    def reset_peak(self) -> None: ...
 
     def allocate(self, size_bytes: int) -> int: ...
 
-    def free(self, address: int) -> None: ...
+    def free(self, address: int, /) -> None: ...
 
 
 @dataclass(slots=True)
@@ -90,7 +98,7 @@ class Ledger:
 
 
 def tell_second_step(
-    ledger: Ledger, allocator: Bfc, place: Callable[[], None], name: Callable[[Owner, int], str]
+    ledger: Ledger, allocator: Allocator, place: Callable[[], None], name: Callable[[Owner, int], str]
 ) -> Failure | None:
     """Places what is there before the first step, then runs and records the second; if there was no room, who asked for it."""
     try:
@@ -106,7 +114,7 @@ def tell_second_step(
 
 
 def tell_further_steps(
-    ledger: Ledger, allocator: Bfc, count: int, name: Callable[[Owner, int], str]
+    ledger: Ledger, allocator: Allocator, count: int, name: Callable[[Owner, int], str]
 ) -> tuple[list[int], Failure | None]:
     """The peaks of so many more steps; if there was no room for one, who asked for it. What was recorded before is gone."""
     peaks: list[int] = []

@@ -95,6 +95,9 @@ class Estimator:
         self.in_ram = any(action.name == "host_data" for action in actions)
         self.pool_bytes = next((action["usable_bytes"] for action in actions if action.name == "pool"), None)
         self.answers = self.engine_now()
+        if isinstance(self.answers, Simulated):
+            pages = self.card.pages or any(action.name == "allocator" for action in actions)
+            self.answers.card = replace(self.answers.card, pages=pages)
         if isinstance(self.answers, Compiled):
             self.answers.hold(next((action["percent"] for action in actions if action.name == "xla_memory"), None))
         return found

@@ -15,6 +15,7 @@ from legroom.records.plan import Action
 OFFERED = ("host_data", "dropout", "compile", "optimizer")
 SHARES = (1.0, 0.75)  # of the temporaries that would fit: XLA's own sum is not the heap that it ends up with
 XLA_SHARE, XLA_PERCENT = 80, 95  # what XLA takes for granted of a card, and how much of that it uses
+CUDA_POOL = "TF_GPU_ALLOCATOR=cuda_malloc_async"
 POOL_PERCENT = 92  # of a card, for JAX: the rest is for the context and for libraries
 BRAIN_FLOATS = (8, 0)  # the compute capability from which tensor cores know bfloat16
 HALF_FLOATS = (7, 0)  # and float16
@@ -49,7 +50,8 @@ def proposals_for(estimator: Estimator, allow: Sequence[str]) -> Proposals:
     if not estimator.card.is_cpu and estimator.card.budget_bytes is None and estimator.source.step.framework == "jax":
         free.insert(0, always(larger_pool(estimator.card)))
     masks = [always(action) for action in offered["dropout"]]
-    return Proposals((*free, *masks, *held, *switches, *held_then), tuple(inexact), tuple(refused))
+    whole = [untorn()] if not estimator.card.is_cpu and estimator.card.budget_bytes is None else []
+    return Proposals((*free, *masks, *whole, *held, *switches, *held_then), tuple(inexact), tuple(refused))
 
 
 def by_name(actions: Sequence[Action]) -> dict[str, list[Action]]:
@@ -84,6 +86,15 @@ def larger_pool(card: Card) -> Action:
     usable = jax_pool_bytes(card.gpu, POOL_PERCENT)
     setting = f"XLA_PYTHON_CLIENT_MEM_FRACTION={POOL_PERCENT / 100:.2f}"
     return Action("pool", (("setting", setting), ("usable_bytes", usable)))
+
+
+def untorn() -> Proposal:
+    """CUDA's own pool, for steps of TensorFlow's that run op by op. No limit can be set to it: with a budget it is not offered."""
+
+    def propose(base: Tried) -> Action | None:
+        return Action("allocator", (("setting", CUDA_POOL),)) if base.estimate.engine == "op" else None
+
+    return propose
 
 
 def keep_arrays(action: Action) -> Proposal:

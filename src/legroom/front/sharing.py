@@ -20,7 +20,7 @@ from legroom.records.plan import Action, Exactness
 from legroom.records.portrait import Portrait
 
 MOST_KEPT = 3  # traces: each may be some ten megabytes
-BESIDE_THE_TRACE = ("host_data", "xla_memory", "pool")  # actions after which the same step is traced
+BESIDE_THE_TRACE = ("host_data", "xla_memory", "pool", "allocator")  # actions after which the same step is traced
 
 
 class Shared:

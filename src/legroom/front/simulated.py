@@ -7,6 +7,7 @@ from typing import Any
 from legroom.engines import cache
 from legroom.engines.bfc import Bfc, OrderedMemory
 from legroom.engines.codec import program_from_json, program_to_json
+from legroom.engines.cuda_pool import CudaPool
 from legroom.engines.op.arrivals import ArrivingExecutor
 from legroom.engines.op.bounds import Doubt, bounds_of, doubt_of, is_torn, share_of
 from legroom.engines.op.collection import collector_paused
@@ -85,7 +86,14 @@ class Simulated:
         """The estimate at that batch size, where so many bytes of the pool are taken by others."""
         started = time.monotonic()
         known = self.source.fingerprint(batch)
-        card = [asdict(self.device()), self.card.label, self.usable_bytes, self.card.growth, beside_bytes]
+        card = [
+            asdict(self.device()),
+            self.card.label,
+            self.usable_bytes,
+            self.card.growth,
+            self.card.pages,
+            beside_bytes,
+        ]
         step = self.source.step
         key = None if known is None else cache.key_of("op", known, step.execution, step.makes_slots, card)
         kept = None if key is None else cache.read(key)
@@ -115,8 +123,9 @@ class Simulated:
         is_tight = 2 * max((*outcome.peaks, *outcome.later_peaks)) > room  # else no tear could matter
         share = None
         if not self.card.is_cpu:
-            share = share_of(lowered.work, self.card.gpu, max(outcome.peaks), growth=self.card.growth)
-        doubt = doubt_of(lowered.work, share=share)
+            card, most = self.card, max(outcome.peaks)
+            share = share_of(lowered.work, card.gpu, most, growth=card.growth, pages=card.pages)
+        doubt = doubt_of(lowered.work, share=share, tears=not self.card.pages)
         shortage = self.shortage(lowered, room, doubt) if is_tight else None
         return Answer(lowered.step, outcome, shortage, doubt, notes_of(lowered.work))
 
@@ -157,6 +166,6 @@ class Simulated:
             kernels = CpuKernels(card.cores)
             heap = lambda: Bfc(most, memory=OrderedMemory(descending=True))  # noqa: E731
             return Machine(kernels, heap, card.cores, drifts=True, told_steps=TOLD_STEPS)
-        growth = card.growth
-        pool = lambda: Bfc(most, growth=growth, garbage_collection=True)  # noqa: E731
+        growth, pages = card.growth, card.pages
+        pool = lambda: CudaPool(most) if pages else Bfc(most, growth=growth, garbage_collection=True)  # noqa: E731
         return Machine(GpuKernels(card.gpu), pool, HOST_THREADS, drifts=True, executor=ArrivingExecutor)

@@ -25,6 +25,11 @@ def grows_here() -> bool:
     return os.environ.get("TF_FORCE_GPU_ALLOW_GROWTH", "").lower() in ("1", "true")
 
 
+def pages_here() -> bool:
+    """Whether TensorFlow is told by the environment to take a GPU's memory from CUDA's own pool, which does not tear."""
+    return os.environ.get("TF_GPU_ALLOCATOR", "") == "cuda_malloc_async"
+
+
 @dataclass(frozen=True, slots=True)
 class Card:
     """A card, or this machine's CPU; `budget_bytes` replaces what a framework can use of it.
@@ -39,6 +44,7 @@ class Card:
     is_cpu: bool = False
     cores: int = field(default_factory=cores_here)
     growth: bool = field(default_factory=grows_here)
+    pages: bool = field(default_factory=pages_here)
 
     def usable_bytes(self, framework: Framework) -> int:
         if self.budget_bytes is not None:

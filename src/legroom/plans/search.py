@@ -229,7 +229,7 @@ def described(action: Action) -> str:
         return f"{len(action['blocks'])} blocks recomputed"
     if action.name == "compile":
         return f"jit_compile={action['jit_compile']}"
-    if action.name == "pool":
+    if action.name in ("pool", "allocator"):
         return str(action["setting"])
     if action.name == "xla_memory":
         return f"XLA held to {format_bytes(action['limit_bytes'])}"

@@ -90,6 +90,8 @@ def action_text(action: Action) -> str:
         return "the step compiled by XLA" if action["jit_compile"] else "the step run op by op (jit_compile=False)"
     if action.name == "xla_memory":
         return f"XLA held to {format_bytes(action['limit_bytes'])} of temporaries (XLA_FLAGS={action['flag']})"
+    if action.name == "allocator":
+        return f"CUDA's own pool of memory, which does not tear ({action['setting']})"
     if action.name == "pool":
         return f"a larger pool of memory, {format_bytes(action['usable_bytes'])} ({action['setting']})"
     if action.name == "optimizer":

@@ -16,6 +16,7 @@ SHARE = (
 # Of a graph's step in one pool, where no kernel of cuDNN's is in doubt: on the kind of card that was measured (docs/plan.md), and on others.
 MEASURED_SHARE, POOL_SHARE = 0.02, 0.05
 MEASURED_CAPABILITY = 9, 0
+PAGES_SHARE = 0.05  # of a step on CUDA's own pool: with all of the card but 8 GiB taken, two trained with 95.5 and 96.7% in use; of 2 GiB one ran out with 97%
 GONE_SHARE = 0.02  # of a card's pool: real ones were full a little earlier than simulated ones
 TORN_SHARE = 0.08  # and torn earlier still: where much is left that is of no use, luck decides
 MUCH_SHARE = 0.03
@@ -45,11 +46,12 @@ def is_torn(failure: Failure, room_bytes: int) -> bool:
     return failure.free_bytes - failure.asked_bytes > MUCH_SHARE * room_bytes
 
 
-def share_of(work: Graph | EagerTrace, gpu: Gpu, peak_bytes: int, *, growth: bool) -> float:
+def share_of(work: Graph | EagerTrace, gpu: Gpu, peak_bytes: int, *, growth: bool, pages: bool = False) -> float:
     """By how much of itself a step on a card may take more than was simulated. Of an algorithm of cuDNN's all that is known is that it may copy its convolution's arrays."""
-    if growth or not isinstance(work, Graph) or has_recurrent_kernels(work):
+    if (growth and not pages) or not isinstance(work, Graph) or has_recurrent_kernels(work):
         return SHARE
-    sure = MEASURED_SHARE if gpu.compute_capability == MEASURED_CAPABILITY else POOL_SHARE
+    pool = MEASURED_SHARE if gpu.compute_capability == MEASURED_CAPABILITY else POOL_SHARE
+    sure = PAGES_SHARE if pages else pool
     return min(SHARE, sure + convolved_bytes(work) / max(1, peak_bytes))
 
 
@@ -61,13 +63,13 @@ def arriving_bytes(work: Graph | EagerTrace) -> int:
     return max((work.tensors[tensor].size_bytes for tensor in work.arguments), default=0)
 
 
-def doubt_of(work: Graph | EagerTrace, *, share: float | None) -> Doubt:
-    """What is open of that step on a card of which it may take that share more, or (None) on a CPU."""
+def doubt_of(work: Graph | EagerTrace, *, share: float | None, tears: bool = True) -> Doubt:
+    """What is open of that step on a card of which it may take that share more, or (None) on a CPU; from a pool that may tear, or one that does not."""
     on_cpu = share is None
     unknown, undecided = unknown_bytes(work), work.undecided_bytes if isinstance(work, Graph) else 0
     inside = compiled_bytes(work) * (CPU_COMPILED_TIMES if on_cpu else GPU_COMPILED_TIMES)
     shares = (CPU_HIGH_SHARE, CPU_LATER_SHARE) if share is None else (share, share)
-    arriving = arriving_bytes(work) if share is not None and share < SHARE else 0
+    arriving = arriving_bytes(work) if tears and share is not None and share < SHARE else 0
     return Doubt(*shares, unknown, inside + undecided + arriving)
 
 

@@ -1,8 +1,7 @@
 """An eager step's trace, replayed on the simulated allocator: a tensor lives until Python and the tape let go of it."""
 
-from legroom.engines.bfc import Bfc
 from legroom.engines.creation import RANDOM_DRAFTS
-from legroom.engines.ledger import Held, Ledger, Owner, tell_second_step
+from legroom.engines.ledger import Allocator, Held, Ledger, Owner, tell_second_step
 from legroom.engines.op.kernels import CpuKernels
 from legroom.engines.op.ops import Op
 from legroom.engines.op.sharing import COPY_ON_READ, updates
@@ -24,7 +23,7 @@ def simulate_eager(trace: EagerTrace, machine: Machine) -> Outcome:
 class EagerReplay(Ledger):
     """One allocator with what the steps hold on it."""
 
-    def __init__(self, trace: EagerTrace, machine: Machine, allocator: Bfc) -> None:
+    def __init__(self, trace: EagerTrace, machine: Machine, allocator: Allocator) -> None:
         super().__init__(allocator)
         self.trace = trace
         self.kernels = machine.kernels

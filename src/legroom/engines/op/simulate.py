@@ -10,10 +10,9 @@ every step, peaks climb for ten steps and more before they fall again (a small B
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from legroom.engines.bfc import Bfc
 from legroom.engines.creation import Kind, creation
 from legroom.engines.layer_names import LayerNames
-from legroom.engines.ledger import Held, tell_further_steps, tell_second_step
+from legroom.engines.ledger import Allocator, Held, tell_further_steps, tell_second_step
 from legroom.engines.op.crowding import Crowd, crowded_bytes, crowds
 from legroom.engines.op.executor import Executor
 from legroom.engines.op.graph import Graph
@@ -39,7 +38,7 @@ class Machine:
     another order at every step. `executor`: what runs them. `told_steps`: of each run, from its second on, among which the one that is told is chosen."""
 
     kernels: Kernels
-    allocator: Callable[[], Bfc]
+    allocator: Callable[[], Allocator]
     threads: int
     drifts: bool = False
     executor: type[Executor] = Executor
@@ -105,7 +104,7 @@ class Run:
 
     peak_bytes: int
     executor: Executor
-    allocator: Bfc
+    allocator: Allocator
     failure: Failure | None
 
     def go_on(self, steps: int, names: "Names") -> tuple[list[int], Failure | None]:
