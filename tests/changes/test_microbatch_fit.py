@@ -403,6 +403,31 @@ def metric_of(kind: str) -> Any:
 
 
 @pytest.mark.parametrize("run_eagerly", [False, True], ids=["graph", "eager"])
+def test_one_number_a_batch_weighs_so_behind_compute_metrics_of_ones_own(run_eagerly: bool) -> None:
+    import keras
+
+    from legroom.changes.microbatch import split
+
+    class Own(keras.Model):
+        def compute_metrics(self, x: Any, y: Any, y_pred: Any, sample_weight: Any = None) -> Any:
+            return super().compute_metrics(x, y, y_pred, sample_weight)
+
+    random = np.random.default_rng(0)
+    x, y = random.normal(size=(10, 8)) * np.linspace(0.1, 4, 10)[:, None], random.normal(size=(10, 3))
+    found = []
+    for count in (None, 4):
+        keras.utils.set_random_seed(1)
+        given = keras.Input((8,))
+        model = Own(given, keras.layers.Dense(3)(given))
+        model.compile("sgd", "mse", metrics=[mean_error], run_eagerly=run_eagerly, jit_compile=False)
+        if count is not None:
+            split(model, count)
+        found.append(model.fit(x, y, batch_size=10, epochs=2, shuffle=False, verbose=0).history)
+    for name in found[0]:
+        np.testing.assert_allclose(found[1][name], found[0][name], rtol=1e-5)
+
+
+@pytest.mark.parametrize("run_eagerly", [False, True], ids=["graph", "eager"])
 @pytest.mark.parametrize("kind", ["own", "holding", "traced"])
 def test_one_number_a_batch_in_a_metric_of_ones_own_weighs_what_its_slice_does(kind: str, run_eagerly: bool) -> None:
     import keras

@@ -74,7 +74,8 @@ def names_in(function: Any) -> set[str]:
         plain = getattr(one, "python_function", one)
         if not isinstance(plain, FunctionType | MethodType):
             continue
-        waiting: list[CodeType] = [inspect.unwrap(plain).__code__]
+        code = getattr(inspect.unwrap(plain), "__code__", None)  # what TensorFlow wraps may be written in C
+        waiting: list[CodeType] = [] if code is None else [code]
         while waiting:
             code = waiting.pop()
             found.update(code.co_names)

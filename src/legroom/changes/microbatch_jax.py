@@ -157,12 +157,7 @@ class Step:
         return y_pred, others, metrics, loss
 
     def update_metrics(self, part: Slice, y_pred: Any) -> dict[str, Any]:
-        """The metrics see each slice once. A model's own `compute_metrics` may log more than its metrics hold."""
-        model = self.model
-        if self.losses.own_metrics:
-            return dict(model.compute_metrics(part.x, part.y, y_pred, part.sample_weight))
-        update_metrics(model, part, y_pred)
-        return {}
+        return update_metrics(self.model, self.losses.own_metrics, part, y_pred)
 
     def learn(self, state: State, cut: Cut) -> SliceLoss:
         """The losses of a slice without their values: how many there are, their weights and the groups of their masks."""

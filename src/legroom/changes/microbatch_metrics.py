@@ -18,15 +18,17 @@ from legroom.changes.reductions import Slice
 lock = threading.RLock()
 
 
-def update_metrics(model: Any, part: Slice, y_pred: Any) -> None:
-    """The metrics given to `compile`, for one slice."""
+def update_metrics(model: Any, own: bool, part: Slice, y_pred: Any) -> dict[str, Any]:
+    """The metrics given to `compile`, for one slice: each sees it once. With `own` by the model's own `compute_metrics`, which may log more than metrics hold."""
     metrics = model._compile_metrics
-    if metrics is None:
-        return
-    if not metrics.built:
+    if metrics is not None and not metrics.built and not own:
         metrics.build(part.y, y_pred)
-    with weighing_numbers(part.fraction), traced_anew(metrics.metrics):
-        metrics.update_state(part.y, y_pred, part.sample_weight)
+    with weighing_numbers(part.fraction), traced_anew([] if metrics is None else metrics.metrics):
+        if own:
+            return dict(model.compute_metrics(part.x, part.y, y_pred, part.sample_weight))
+        if metrics is not None:
+            metrics.update_state(part.y, y_pred, part.sample_weight)
+    return {}
 
 
 @contextmanager

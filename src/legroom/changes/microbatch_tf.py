@@ -71,12 +71,7 @@ class Step:
         return self.model(x, training=training) if self.model._call_has_training_arg else self.model(x)
 
     def update_metrics(self, part: Slice, y_pred: Any) -> dict[str, Any]:
-        """The metrics see each slice once. A model's own `compute_metrics` may log more than its metrics hold."""
-        model = self.model
-        if self.losses.own_metrics:
-            return dict(model.compute_metrics(part.x, part.y, y_pred, sample_weight=part.sample_weight))
-        update_metrics(model, part, y_pred)
-        return {}
+        return update_metrics(self.model, self.losses.own_metrics, part, y_pred)
 
     def must_count(self, cut: Cut, seen: Seen, layout: Layout | None) -> bool:
         """Whether losses would have to grow by different factors at the end, so that one sum of gradients is not enough."""
