@@ -196,3 +196,17 @@ def test_no_pool_is_offered_that_no_limit_can_be_set_to():
     model, batch = wide_mlp()
     planning = legroom.plan(model, batch, gpu="h100", budget="900MiB", engine="op")
     assert not any("allocator" in names(plan) for plan in planning.plans)
+
+
+def test_a_process_that_trains_on_is_offered_nothing_that_it_must_be_started_with(tmp_path):
+    from legroom.front.estimating import capture_here
+    from legroom.front.fitting import plan_of_step
+    from legroom.front.target import choose_card
+
+    card = tmp_path / "card.toml"
+    card.write_text(CARD)
+    model, batch = wide_mlp()
+    captured = capture_here(model, batch, jit_compile=False)
+    planning = plan_of_step(captured, choose_card(str(card), None), ())
+    assert planning.best is not None
+    assert not any("allocator" in names(plan) for plan in planning.plans)

@@ -149,12 +149,12 @@ def plan_for(captured: Any, card: Card, allow: Sequence[str], arguments: dict[st
 
 
 def plan_of_step(captured: Any, card: Card, allow: Sequence[str], observed: Any = None) -> Planning:
-    """Plans for a captured step of this process, Keras' or the user's own."""
+    """Plans for a captured step of this process, Keras' or the user's own, which trains on with them."""
     source = LocalSource(captured)
     source.observed = observed
     allowed = (allow,) if isinstance(allow, str) else allow
     with nothing_drawn(), Estimator(source, card) as estimator:
-        return Planner(estimator, None, allowed).run(max_batch=False)
+        return Planner(estimator, None, allowed, anew=False).run(max_batch=False)
 
 
 def observed_only(captured: Any, arguments: dict[str, Any]) -> Any:

@@ -25,11 +25,19 @@ class Planner:
     """Plans for one captured step and one card."""
 
     def __init__(
-        self, estimator: Estimator, batch: int | None, allow: str | Sequence[str], *, say: Say = be_silent
+        self,
+        estimator: Estimator,
+        batch: int | None,
+        allow: str | Sequence[str],
+        *,
+        say: Say = be_silent,
+        anew: bool = True,
     ) -> None:
+        """`anew`: the process that trains is yet to be started, with whatever settings a plan needs."""
         self.estimator = estimator
         self.batch = batch
         self.allow = require_allowed(allow)
+        self.anew = anew
         self.say = say
         self.plain: Estimate | None = None
         self.known: dict[tuple[Action, ...], Estimate] = {}  # what was asked so far
@@ -41,7 +49,7 @@ class Planner:
         """Search, then put the step back as it was."""
         started = time.monotonic()
         self.largest = Largest(self.estimator, self.say) if max_batch else None
-        offered = proposals_for(self.estimator, self.allow)
+        offered = proposals_for(self.estimator, self.allow, anew=self.anew)
         search = Search(self.ask, self.blocks, easy=offered.easy, inexact=offered.inexact)
         try:
             found = search.run()

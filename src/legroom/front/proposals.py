@@ -30,14 +30,15 @@ class Proposals:
     refused: tuple[str, ...] = ()
 
 
-def proposals_for(estimator: Estimator, allow: Sequence[str]) -> Proposals:
-    """For the step as it was captured; with other engines than the one that was asked for, nothing is tried."""
+def proposals_for(estimator: Estimator, allow: Sequence[str], *, anew: bool = True) -> Proposals:
+    """For the step as it was captured; with other engines than the one that was asked for, nothing is tried. `anew`: the process that trains is yet to be started, with whatever
+    settings it needs."""
     estimator.observe()  # before the model is built to be looked at
     offered = by_name(estimator.source.possible())
     may_switch = estimator.engine == "auto" and not estimator.card.is_cpu
     free: list[Proposal] = [] if estimator.card.is_cpu else [keep_arrays(action) for action in offered["host_data"]]
     switches = [switch(action) for action in offered["compile"]] if may_switch else []
-    shares = () if estimator.card.is_cpu else SHARES
+    shares = SHARES if anew and not estimator.card.is_cpu else ()
     held, held_then = ([hold_xla(estimator.card, share, switched=now) for share in shares] for now in (False, True))
     inexact = [*offered["optimizer"]] if "optimizer" in allow else []
     refused = []
@@ -47,11 +48,12 @@ def proposals_for(estimator: Estimator, allow: Sequence[str]) -> Proposals:
             inexact.insert(0, precision)
         else:
             refused.append(f"mixed_precision: {precision}")
-    if not estimator.card.is_cpu and estimator.card.budget_bytes is None and estimator.source.step.framework == "jax":
+    whole_card = anew and not estimator.card.is_cpu and estimator.card.budget_bytes is None
+    if whole_card and estimator.source.step.framework == "jax":
         free.insert(0, always(larger_pool(estimator.card)))
     masks = [always(action) for action in offered["dropout"]]
-    whole = [untorn()] if not estimator.card.is_cpu and estimator.card.budget_bytes is None else []
-    return Proposals((*free, *masks, *whole, *held, *switches, *held_then), tuple(inexact), tuple(refused))
+    untorn = [from_cuda] if whole_card else []
+    return Proposals((*free, *masks, *untorn, *held, *switches, *held_then), tuple(inexact), tuple(refused))
 
 
 def by_name(actions: Sequence[Action]) -> dict[str, list[Action]]:
@@ -88,13 +90,9 @@ def larger_pool(card: Card) -> Action:
     return Action("pool", (("setting", setting), ("usable_bytes", usable)))
 
 
-def untorn() -> Proposal:
+def from_cuda(base: Tried) -> Action | None:
     """CUDA's own pool, for steps of TensorFlow's that run op by op. No limit can be set to it: with a budget it is not offered."""
-
-    def propose(base: Tried) -> Action | None:
-        return Action("allocator", (("setting", CUDA_POOL),)) if base.estimate.engine == "op" else None
-
-    return propose
+    return Action("allocator", (("setting", CUDA_POOL),)) if base.estimate.engine == "op" else None
 
 
 def keep_arrays(action: Action) -> Proposal:
