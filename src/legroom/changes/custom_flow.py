@@ -3,13 +3,12 @@
 Steps are tried out eagerly, so that every operation is heard: what it gives comes from whatever it takes. What goes through
 NumPy or Python comes from nothing.
 
-Private names used, tested with TensorFlow 2.21.0: `tensorflow.python.framework.op_callbacks`, `EagerTensor._numpy_internal`.
+Private names used, tested with TensorFlow 2.21.0: a tensor's memory is read by Python's buffer protocol.
 """
 
 import re
 import weakref
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Sequence
 from enum import IntFlag
 from typing import Any
 
@@ -164,16 +163,3 @@ def is_comparison(inputs: Any, outputs: Any) -> bool:
     if not inputs or not outputs or outputs[0].dtype != tf.bool or inputs[0].dtype == tf.bool:
         return False
     return bool(outputs[0].shape.rank)
-
-
-@contextmanager
-def following(flow: Flow) -> Iterator[None]:
-    """Operations of this thread are heard meanwhile."""
-    from tensorflow.python.framework import op_callbacks
-
-    heard = flow.heard
-    op_callbacks.add_op_callback(heard)
-    try:
-        yield
-    finally:
-        op_callbacks.remove_op_callback(heard)

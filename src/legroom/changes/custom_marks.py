@@ -2,14 +2,14 @@
 
 A loss that leaves samples out knows them by such a number: a padding id, a threshold. Steps are tried out eagerly, also those
 that are graphs, so that a number of the code's is a small tensor that no operation has computed.
-
-Private names used, tested with TensorFlow 2.21.0: `tensorflow.python.framework.op_callbacks`.
 """
 
 import weakref
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
+
+from legroom.changes.hearing import hearing
 
 EQUAL = frozenset(("Equal", "NotEqual", "ApproximateEqual"))
 ORDERED = frozenset(("Less", "LessEqual", "Greater", "GreaterEqual", "Maximum", "Minimum", "ClipByValue"))
@@ -83,14 +83,10 @@ def small(tensor: Any, most: int) -> bool:
 @contextmanager
 def comparing(numbers: Numbers) -> Iterator[None]:
     """Operations of this thread are heard meanwhile."""
-    from tensorflow.python.framework import op_callbacks
-
-    heard = numbers.heard
-    op_callbacks.add_op_callback(heard)
     try:
-        yield
+        with hearing(numbers.heard):
+            yield
     finally:
-        op_callbacks.remove_op_callback(heard)
         numbers.batch, numbers.computed, numbers.handed = {}, {}, {}
 
 

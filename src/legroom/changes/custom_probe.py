@@ -16,13 +16,14 @@ from typing import Any
 from legroom.capture.frames import reason_of
 from legroom.capture.quiet import unheard
 from legroom.changes.custom_arguments import Arguments, concrete, front_of
-from legroom.changes.custom_flow import Flow, following
+from legroom.changes.custom_flow import Flow
 from legroom.changes.custom_hooks import listened
 from legroom.changes.custom_kinds import MASKED, SHARES, Candidates, Judge, choose
 from legroom.changes.custom_marks import MOST, Numbers, comparing, fits, marked, marks_of, sets_of
 from legroom.changes.custom_run import Kind, Kinds, cannot, share
 from legroom.changes.custom_trial import Known, Seen, Trial
 from legroom.changes.forced import PATTERNS, Forced, Shape, with_a_row_each
+from legroom.changes.hearing import hearing
 from legroom.changes.made_up import CUTS, IGNORED, ROWS, random_like, rows_of, with_mark
 from legroom.changes.microbatch_kinds import eagerly
 from legroom.changes.microbatch_loop import Found, add_gradients
@@ -203,7 +204,7 @@ class Probe:
             return self.function(*args, **kwargs)
 
         try:
-            with listened(trial), following(flow), comparing(self.heard[-1]) if whole else nullcontext():
+            with listened(trial), hearing(flow.heard), comparing(self.heard[-1]) if whole else nullcontext():
                 trial.returned(run_slice())
         finally:
             self.compared[rows] = flow.compared

@@ -6,8 +6,9 @@ On TensorFlow it is computed eagerly, on JAX equation by equation.
 from collections.abc import Callable
 from typing import Any
 
-from legroom.changes.custom_flow import Flow, following
+from legroom.changes.custom_flow import Flow
 from legroom.changes.forced import Forced, Shape
+from legroom.changes.hearing import hearing
 
 Outputs = list[Any]
 
@@ -26,5 +27,5 @@ def run_forced(
         equations = Equations(forced)
         return equations.run(call, rows), equations.compared
     flow = Flow([leaf for leaf in keras.tree.flatten(rows) if leaf is not None], forced)
-    with following(flow):
+    with hearing(flow.heard):
         return call(rows), flow.compared
