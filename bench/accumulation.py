@@ -4,7 +4,7 @@
 
 By hand, as it is written in tutorials and as well as it can be: slices are cut by Python, each is one call of a `tf.function` that adds its
 gradients to variables, another applies them ("variables"); or one `tf.function` with a `tf.while_loop` over the slices ("loop"). The
-ratio is the median over rounds in which each has its turn; the table goes to docs/plan.md with --write.
+ratio is the median over rounds in which each has its turn; the table goes to docs/accuracy-plan.md with --write.
 """
 
 import argparse
@@ -144,7 +144,7 @@ def main() -> None:
         lines.append(compare(*case))
         print(lines[-1], flush=True)
     if options.write:
-        put("plan.md", "accumulation", "\n".join(lines) + "\n")
+        put("accuracy-plan.md", "accumulation", "\n".join(lines) + "\n")
 
 
 if __name__ == "__main__":

@@ -2,7 +2,7 @@
 
     python bench/cuda_pool.py [--write]
 
-The lines were made by bench/device/cuda_pool.py: the largest of what was used and reserved in 20 steps of `fit`, the first among them, in which cuDNN tries algorithms. With --write the table goes to docs/plan.md.
+The lines were made by bench/device/cuda_pool.py: the largest of what was used and reserved in 20 steps of `fit`, the first among them, in which cuDNN tries algorithms. With --write the table goes to docs/accuracy-plan.md.
 """
 
 import argparse
@@ -57,7 +57,7 @@ def main() -> None:
     found = table()
     print(found)
     if options.write:
-        put("plan.md", "cuda pool", found)
+        put("accuracy-plan.md", "cuda pool", found)
 
 
 if __name__ == "__main__":

@@ -4,7 +4,7 @@
 
 Compares the gradients that the optimizer gets in the first step and, for every fourth model, all that 20 steps of `fit` leave
 behind. A process for each model and framework, hours of one core in all; the rows are in data/gradients.jsonl, which a run
-of single modes brings up to date. With --write the table goes to docs/plan.md.
+of single modes brings up to date. With --write the table goes to docs/accuracy-plan.md.
 """
 
 import argparse
@@ -179,7 +179,7 @@ def named(row: dict[str, Any]) -> dict[str, Any]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("runs", nargs="*", help=f"of {', '.join(RUNS)}; all of them if none is named")
-    parser.add_argument("--write", action="store_true", help="write the table to docs/plan.md")
+    parser.add_argument("--write", action="store_true", help="write the table to docs/accuracy-plan.md")
     parser.add_argument("--resume", action="store_true", help="only what the file does not have")
     parser.add_argument("--jobs", type=int, default=2, help="models at a time")
     parser.add_argument("--rows", type=pathlib.Path, default=ROWS, help="the file")
@@ -207,7 +207,7 @@ def main() -> None:
     kept = list(rows.rows.values())
     print(table(kept))
     if options.write:
-        put("plan.md", "gradients", table(kept))
+        put("accuracy-plan.md", "gradients", table(kept))
 
 
 if __name__ == "__main__":

@@ -2,7 +2,7 @@
 
     python bench/largest_batch.py xla --ask [MODEL …]     (predicts, a minute a model; no GPU; into bench/data/largest_said_xla.json)
     python bench/device/largest.py …                      (on a machine with a GPU; its lines are bench/data/h200_largest_xla.jsonl)
-    python bench/largest_batch.py xla [--write]           (the table; with --write into docs/plan.md)
+    python bench/largest_batch.py xla [--write]           (the table; with --write into docs/accuracy-plan.md)
 
 The same with `op`. *true* trains 12 steps in a process of its own, and what is 1% larger (or by one) runs out of memory there. Where not all were tried between what trained and what ran out, both
 ends are given, and the share is that of the larger one. Halving ends at a power of two; Keras' own accumulation over four batches is run for real on the same card, to 3%: the examples of one update.
@@ -186,7 +186,7 @@ def main() -> None:
         found = table(options.engine)
         print(found)
         if options.write:
-            put("plan.md", PAGES[options.engine], found)
+            put("accuracy-plan.md", PAGES[options.engine], found)
 
 
 if __name__ == "__main__":

@@ -5,7 +5,7 @@
 The limit is 2.3 times what the model takes with the batch that is named. *predicted* is `legroom.estimate(..., max_batch=True)`, *rehearsed* is
 `legroom.rehearse(..., max_batch=True)`. *true* is found with real runs under the limit, without Legroom: it trains 24 steps in each of three processes, and what is 1% larger
 (or by one) does not. Halving ends at the largest power of two. Keras' own accumulation (`gradient_accumulation_steps=4`) and Legroom's four micro-batches are run for real, too, to 3%:
-the examples of one update. A run that has not come to its end after four minutes has failed: TensorFlow waits ten seconds for each op that finds no room. The table goes to docs/plan.md with --write.
+the examples of one update. A run that has not come to its end after four minutes has failed: TensorFlow waits ten seconds for each op that finds no room. The table goes to docs/accuracy-plan.md with --write.
 """
 
 import argparse
@@ -159,7 +159,7 @@ def main() -> None:
     parser.add_argument("--ask")
     parser.add_argument("--limit", type=int)
     parser.add_argument("--lanes", type=int, default=1, help="cases at a time, two cores for each")
-    parser.add_argument("--write", action="store_true", help="put the table into docs/plan.md")
+    parser.add_argument("--write", action="store_true", help="put the table into docs/accuracy-plan.md")
     options = parser.parse_args()
     if options.run:
         run(options.run, options.way, options.batch, options.steps)
@@ -178,7 +178,7 @@ def main() -> None:
     if options.write:
         from pages import put
 
-        put("plan.md", "largest on a cpu", table(rows))
+        put("accuracy-plan.md", "largest on a cpu", table(rows))
 
 
 if __name__ == "__main__":

@@ -3,7 +3,7 @@
     python bench/plan.py [MODEL:BATCH …] [--lanes 1] [--write]
 
 For each model: the peak as it is, measured; under half of that as the real limit of TensorFlow's BFC allocator it must fail; `legroom.plan`
-for that budget; and with the plan applied, under the same limit, it must train (17 steps). The table goes to docs/plan.md with --write.
+for that budget; and with the plan applied, under the same limit, it must train (17 steps). The table goes to docs/accuracy-plan.md with --write.
 """
 
 import argparse
@@ -153,7 +153,7 @@ def main() -> None:
     parser.add_argument("--budget", type=int)
     parser.add_argument("--out")
     parser.add_argument("--lanes", type=int, default=1, help="cases at a time, two cores for each")
-    parser.add_argument("--write", action="store_true", help="put the table into docs/plan.md")
+    parser.add_argument("--write", action="store_true", help="put the table into docs/accuracy-plan.md")
     options = parser.parse_args()
     if options.measure:
         measure(options.measure, options.plan_file)
@@ -175,7 +175,7 @@ def main() -> None:
     if options.write:
         from pages import put
 
-        put("plan.md", "half", table(rows))
+        put("accuracy-plan.md", "half", table(rows))
 
 
 if __name__ == "__main__":

@@ -2,7 +2,7 @@
 
     python bench/plan_times.py [--write] [MODEL:BATCH:MODE …]
 
-What each step computes, moves and starts is estimated here without a GPU. With --write the table goes to docs/plan.md.
+What each step computes, moves and starts is estimated here without a GPU. With --write the table goes to docs/accuracy-plan.md.
 """
 
 import argparse
@@ -117,7 +117,7 @@ def main() -> None:
     found = table(said)
     print(found)
     if options.write:
-        put("plan.md", "times", found)
+        put("accuracy-plan.md", "times", found)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""What recomputing blocks saves and costs: a third of the saved activations, and the flops that takes, into docs/plan.md with --write.
+"""What recomputing blocks saves and costs: a third of the saved activations, and the flops that takes, into docs/accuracy-plan.md with --write.
 
     python bench/remat.py [--write]
 
@@ -95,7 +95,7 @@ def main() -> None:
     found = table()
     print(found)
     if options.write:
-        put("plan.md", "remat", found)
+        put("accuracy-plan.md", "remat", found)
 
 
 if __name__ == "__main__":

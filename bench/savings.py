@@ -1,4 +1,4 @@
-"""What each action saves, predicted and measured on TensorFlow's real allocator on this CPU, into docs/plan.md with --write.
+"""What each action saves, predicted and measured on TensorFlow's real allocator on this CPU, into docs/accuracy-plan.md with --write.
 
     python bench/savings.py [MODEL:BATCH …] [--lanes 1] [--cores 1] [--processes 3] [--write]
 
@@ -133,7 +133,7 @@ def main() -> None:
     parser.add_argument("--processes", type=int, default=PROCESSES, help="that each way is measured in")
     parser.add_argument("--measure", nargs=2, help=argparse.SUPPRESS)
     parser.add_argument("--predict", help=argparse.SUPPRESS)
-    parser.add_argument("--write", action="store_true", help="put the table into docs/plan.md")
+    parser.add_argument("--write", action="store_true", help="put the table into docs/accuracy-plan.md")
     options = parser.parse_args()
     if options.measure or options.predict:
         found = measure(*options.measure) if options.measure else predict(options.predict)
@@ -145,7 +145,7 @@ def main() -> None:
     if options.write:
         from pages import put
 
-        put("plan.md", "savings in one order" if options.cores == 1 else "savings", table(rows))
+        put("accuracy-plan.md", "savings in one order" if options.cores == 1 else "savings", table(rows))
 
 
 if __name__ == "__main__":

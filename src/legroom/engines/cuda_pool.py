@@ -1,7 +1,7 @@
 """CUDA's own stream-ordered pool (`TF_GPU_ALLOCATOR=cuda_malloc_async`), as far as its size goes: whatever is free can be used, wherever it lies.
 
 It maps pages of memory to addresses as it needs them, so that it does not tear, and a piece is as large as what was asked for.
-Measured on an H200 (docs/plan.md): `bench/device/cuda_pool.py`.
+Measured on an H200 (docs/accuracy-plan.md): `bench/device/cuda_pool.py`.
 """
 
 from legroom.engines.bfc import OutOfMemory, Shortage

@@ -1,6 +1,6 @@
 """How long a step takes on a card, by a roofline and by how often something is started. Only ratios of it are shown.
 
-Fitted to steps timed on an H200 (bench/plan_times.py, docs/plan.md): kernels reach about two thirds of the card's rates; a compiled
+Fitted to steps timed on an H200 (bench/plan_times.py, docs/accuracy-plan.md): kernels reach about two thirds of the card's rates; a compiled
 program's kernels take turns, so that starting them adds up; op by op the host prepares ops while the card computes, and the
 slower of the two decides. On a fast card with small batches that is the host.
 """

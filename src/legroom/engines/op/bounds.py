@@ -13,7 +13,7 @@ from legroom.records.simulation import Failure
 SHARE = (
     0.12  # how kernels fall out in time differs from run to run, and which algorithm cuDNN takes is the card's to say
 )
-# Of a graph's step in one pool, where no kernel of cuDNN's is in doubt: on the kind of card that was measured (docs/plan.md), and on others.
+# Of a graph's step in one pool, where no kernel of cuDNN's is in doubt: on the kind of card that was measured (docs/accuracy-plan.md), and on others.
 MEASURED_SHARE, POOL_SHARE = 0.02, 0.05
 MEASURED_CAPABILITY = 9, 0
 PAGES_SHARE = 0.05  # of a step on CUDA's own pool: with all of the card but 8 GiB taken, two trained with 95.5 and 96.7% in use; of 2 GiB one ran out with 97%

@@ -12,7 +12,7 @@ from legroom.records import Program, Step
 from legroom.units import MIB
 
 SHARE = 0.05  # algorithms, fusions and schedules that a real card's timings decide
-MEASURED_SHARE = 0.0125  # on TensorFlow and the kind of card that could be measured (docs/plan.md)
+MEASURED_SHARE = 0.0125  # on TensorFlow and the kind of card that could be measured (docs/accuracy-plan.md)
 MEASURED_CAPABILITY = 9, 0
 OTHER_RELEASE_SHARE = 0.05  # more where the compiler is not the user's own
 WIDEST_SHARE, WIDEST_BYTES = 0.12, 64 * MIB  # past this a bound is of no use to anybody
@@ -52,7 +52,7 @@ def pool_bounds(total_bytes: int, beside_bytes: int, high_bytes: int, *, growth:
 
 def left_by_tuning(step: Step, program: Program, usable_bytes: int) -> int | None:
     """What may be held beside the step when it runs for the first time, or None: XLA tries algorithms for its convolutions before
-    that, and where one of them asks for more than there is, arrays of what was tried stay behind (docs/plan.md). On TensorFlow that is simulated (`trials.py`)."""
+    that, and where one of them asks for more than there is, arrays of what was tried stay behind (docs/accuracy-plan.md). On TensorFlow that is simulated (`trials.py`)."""
     held = sum(step.sum_bytes(role) for role in ("weight", "state", "optimizer", "input"))
     if not program.tuned_bytes or TRIED * program.tuned_bytes <= usable_bytes - held:
         return None
