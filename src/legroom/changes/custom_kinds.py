@@ -33,6 +33,7 @@ class Candidates:
     """The kinds that each value can still be."""
 
     gradients: list[list[set[Kind]]]
+    tables: list[tuple[bool, ...]]
     scalars: list[set[Kind]]
     outputs: list[set[Kind]]
     numbers: list[Any] = field(default_factory=list)  # the whole batch's, of scalars and of outputs
@@ -40,11 +41,12 @@ class Candidates:
 
     def both(self, other: "Candidates") -> "Candidates":
         """What is left after two trials."""
-        if self.outline() != other.outline():
+        if self.outline() != other.outline() or self.tables != other.tables:
             raise cannot("takes other gradients, or returns something else, depending on its data")
         pairs = zip(self.gradients, other.gradients, strict=True)
         return Candidates(
             [[a & b for a, b in zip(mine, its, strict=True)] for mine, its in pairs],
+            self.tables,
             alike(self.scalars, other.scalars, self.numbers, other.numbers),
             alike(self.outputs, other.outputs, self.values, other.values),
             self.numbers,
@@ -73,6 +75,7 @@ class Candidates:
             tuple(chosen_value(kinds) for kinds in self.outputs),
             exactness,
             tuple(known.reasons) or drawn,
+            tuple(self.tables),
             tuple(known.inlined),
         )
 
@@ -157,7 +160,14 @@ class Judge:
             found.append(kinds)
         return found
 
-    def candidates(self, gradients: list[list[set[Kind]]], whole: Seen, parts: list[Seen], last: Seen) -> Candidates:
+    def candidates(
+        self,
+        gradients: list[list[set[Kind]]],
+        tables: list[tuple[bool, ...]],
+        whole: Seen,
+        parts: list[Seen],
+        last: Seen,
+    ) -> Candidates:
         def each(name: str) -> list[set[Kind]]:
             found = zip(last.of_slice[name], *(getattr(seen, name) for seen in (whole, last, *parts)), strict=True)
             return [
@@ -170,7 +180,7 @@ class Judge:
         scalars = each("scalars")
         for number, kinds in enumerate(scalars[::2]):
             self.add_weighted(kinds, *(seen.scalars[2 * number : 2 * number + 2] for seen in (whole, *parts)))
-        return Candidates(gradients, scalars, each("outputs"), whole.scalars, whole.outputs)
+        return Candidates(gradients, tables, scalars, each("outputs"), whole.scalars, whole.outputs)
 
     def add_weighted(self, kinds: set[Kind], whole: list[Any], *parts: list[Any]) -> None:
         """A number may also be the mean of the slices' own with the weights that come with it."""

@@ -7,7 +7,7 @@ the batch where there is one, and made-up ones, also with entries that are often
 and with the numbers that the step is heard to compare its data with (`custom_marks`).
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
@@ -24,9 +24,11 @@ from legroom.changes.custom_run import Kind, Kinds, cannot, share
 from legroom.changes.custom_trial import Known, Seen, Trial
 from legroom.changes.forced import PATTERNS, Forced, Shape, with_a_row_each
 from legroom.changes.hearing import hearing
+from legroom.changes.lookups import are_tables
 from legroom.changes.made_up import CUTS, IGNORED, ROWS, random_like, rows_of, with_mark
 from legroom.changes.microbatch_kinds import eagerly
-from legroom.changes.microbatch_loop import Found, add_gradients
+from legroom.changes.microbatch_loop import Found
+from legroom.changes.sparse import add_gradients, with_tables
 from legroom.errors import InputError, LegroomError
 
 TOLERANCE = 1e-3  # of a gradient
@@ -234,12 +236,15 @@ class Probe:
             raise cannot("takes other gradients of a slice than of the whole batch")
         judge = Judge(LOOSE if self.known.half or loosely else TOLERANCE)
         gradients = judge.gradients(whole, parts)
-        last = self.try_rows(arrays, CUTS[-1], summed(gradients, trials), forced).seen
+        tables = tables_in(
+            {ROWS: whole} | {stop - start: part for (start, stop), part in zip(CUTS, parts, strict=True)}
+        )
+        last = self.try_rows(arrays, CUTS[-1], summed(gradients, tables, trials), forced).seen
         if (last.outline(), last.updates()) != (whole.outline(), whole.updates()):
             raise cannot("updates something else with a slice than with the whole batch")
         judge.check_updates(whole, parts, last)
         judge.check_metrics(whole, parts)
-        return judge.candidates(gradients, whole, parts, last)
+        return judge.candidates(gradients, tables, whole, parts, last)
 
     def check_draws(self, whole: Seen, part: Seen) -> None:
         batch = front_of(self.arguments.batch[0])
@@ -282,13 +287,21 @@ def one_line(error: BaseException) -> str:
     return f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
 
 
-def summed(kinds: list[list[set[Kind]]], trials: list[Trial]) -> Found:
+def tables_in(trials: Mapping[int, Seen]) -> list[tuple[bool, ...]]:
+    """Which gradients of each call are tables', from trials of so many samples."""
+    first = next(iter(trials.values()))
+    each = range(len(first.entries))
+    return [are_tables({rows: seen.entries[call] for rows, seen in trials.items()}, first.names[call]) for call in each]
+
+
+def summed(kinds: list[list[set[Kind]]], tables: list[tuple[bool, ...]], trials: list[Trial]) -> Found:
     """All slices' gradients as the last one would have them; the trials' own are let go."""
     flat = [choose(kind, ("mean", "sum")) for entries in kinds for kind in entries]
     total: list[Any] = [None] * len(flat)
     for portion, trial in zip(SHARES, trials, strict=True):
+        own = with_tables(trial.gradients, [one for call in tables for one in call])
         for place, kind in enumerate(flat):
-            total[place] = add_gradients(total[place], share(trial.gradients[place], kind, portion))
+            total[place] = add_gradients(total[place], share(own[place], kind, portion))
         trial.gradients.clear()
     return Found(tuple(total))
 

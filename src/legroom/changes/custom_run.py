@@ -14,8 +14,8 @@ from typing import Any, Literal, Protocol
 from legroom.changes.custom_hooks import Call
 from legroom.changes.custom_models import native, updates
 from legroom.changes.custom_order import after_reads
-from legroom.changes.microbatch_loop import Found, add_gradients, shaped
-from legroom.changes.microbatch_tf import scaled
+from legroom.changes.microbatch_loop import Found, shaped
+from legroom.changes.sparse import add_gradients, plain, scaled, with_tables
 from legroom.errors import InputError
 from legroom.records.plan import Exactness
 
@@ -35,6 +35,7 @@ class Kinds:
     outputs: tuple[Kind, ...]
     exactness: Exactness = "exact"
     reasons: tuple[str, ...] = ()
+    tables: tuple[tuple[bool, ...], ...] = ()  # which gradients are of tables that are looked up alike for every batch
     inlined: tuple[Any, ...] = ()  # inner tf.functions that take gradients or update: they are run as part of the step
 
 
@@ -87,14 +88,16 @@ class Run:
             self.refuse("takes its gradients inside a loop, a condition or a function of its own")
         if self.asked >= len(self.kinds.gradients):
             self.refuse("takes more gradients than it did when it was tried out")
-        kinds = self.kinds.gradients[self.asked]
+        kinds, tables = self.kinds.gradients[self.asked], self.kinds.tables[self.asked]
         self.asked += 1
         leaves = map(shaped, tf.nest.flatten(found), tf.nest.flatten(sources))
-        shares = [share(g, kind, self.fraction) for g, kind in zip(leaves, kinds, strict=True)]
+        shares = [
+            share(g, kind, self.fraction) for g, kind in zip(with_tables(list(leaves), tables), kinds, strict=True)
+        ]
         if self.early:
             self.gradients += shares
             return found
-        totals = [add_gradients(next(self.tensors), own) for own in shares]
+        totals = [plain(add_gradients(next(self.tensors), own)) for own in shares]
         self.taken += totals
         return tf.nest.pack_sequence_as(found, totals)
 

@@ -16,7 +16,9 @@ from legroom.changes.custom_flow import Flow, Source
 from legroom.changes.custom_hooks import Call
 from legroom.changes.custom_models import native
 from legroom.changes.custom_run import Kinds, Run, cannot, default_graph, of_variables, state_owner
+from legroom.changes.lookups import Entries, entries_of
 from legroom.changes.microbatch_samples import statistics_reason
+from legroom.changes.sparse import plain
 from legroom.errors import InputError
 
 NOTHING = Kinds((), (), ())
@@ -59,6 +61,8 @@ class Seen:
     of_slice: dict[str, list[bool | None]] = field(default_factory=lambda: {"scalars": [], "outputs": []})
     applied: list[list[Any]] = field(default_factory=list)
     assigned: list[tuple[str, list[Any]]] = field(default_factory=list)
+    names: list[list[str]] = field(default_factory=list)  # of the variables that gradients are taken of
+    entries: list[Entries] = field(default_factory=list)  # of each gradient in each call
     sizes: list[int] = field(default_factory=list)  # first dimensions of what was drawn at random
 
     def outline(self) -> Any:
@@ -110,9 +114,11 @@ class Trial(Run):
         flat = tf.nest.flatten(found)
         self.asked += 1
         self.seen.gradients.append([digest_of(leaf) for leaf in flat])
+        self.seen.entries.append(entries_of(flat))
+        self.seen.names.append([str(variable.name) for variable in tf.nest.flatten(sources)])
         if self.totals is None:
             self.gradients += flat
-        given = flat if self.totals is None else [next(self.tensors) for _ in flat]
+        given = flat if self.totals is None else [plain(next(self.tensors)) for _ in flat]
         self.flow.mark(given, Source.GRADIENTS)
         return tf.nest.pack_sequence_as(found, given)
 

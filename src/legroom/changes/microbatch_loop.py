@@ -9,14 +9,17 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from legroom.changes.sparse import Table, add_gradients, parts_of
 from legroom.errors import InputError
 
+GradientKind = Literal["dense", "sparse", "table", "none"]
+SPARSE = ("sparse", "table")
 FOLDED_BYTES = 64 * 2**10  # zeros of less may become constants
 
 
 @dataclass(frozen=True)
 class Found:
-    """What a slice gives: gradients (dense, sparse or None), scalars to be summed, and logs of which the last are kept."""
+    """What a slice gives: gradients (dense, sparse, of a table or None), scalars to be summed, and logs of which the last are kept."""
 
     gradients: tuple[Any, ...]
     sums: tuple[Any, ...] = ()
@@ -60,9 +63,9 @@ class Cut:
 
 @dataclass(frozen=True)
 class Layout:
-    """What a slice gives, before any is computed: a gradient is dense, sparse (an array, an entry a slice) or missing."""
+    """What a slice gives, before any is computed: a gradient is dense, sparse or of a table (an array, an entry a slice), or missing."""
 
-    kinds: tuple[Literal["dense", "sparse", "none"], ...]
+    kinds: tuple[GradientKind, ...]
     gradients: tuple[Any, ...]
     sums: tuple[Any, ...]
     logs: dict[str, Any] = field(default_factory=dict)
@@ -91,14 +94,29 @@ def cut_batch(data: Any, count: int) -> Cut:
 
     data = keras.tree.map_structure(tensor, data)
     leaves = [leaf for leaf in keras.tree.flatten(data) if leaf is not None]
-    sizes = {leaf.shape[0] for leaf in leaves} - {None}
-    if len(sizes) > 1:
+    sizes = {leaf.shape[0] for leaf in leaves}
+    known = sorted(sizes - {None})
+    if len(known) > 1 or (len(sizes) > 1 and known == [1]):
         raise InputError(
-            f"The arrays of the batch have different first dimensions: {', '.join(map(str, sorted(sizes)))}.",
+            f"The arrays of the batch have different first dimensions: {', '.join(map(str, [*known, *(['any'] if None in sizes else [])]))}.",
             "Give every array of the batch a first dimension of the batch's size.",
         )
-    batch = int(sizes.pop()) if sizes else tf.shape(leaves[0])[0]
-    return Cut(data, count, batch, -(-batch // count))
+    if None not in sizes:
+        return Cut(data, count, known[0], -(-known[0] // count))
+    batch = tf.shape(next(leaf for leaf in leaves if leaf.shape[0] is None))[0]
+    return Cut(keras.tree.map_structure(lambda leaf: as_long(leaf, batch), data), count, batch, -(-batch // count))
+
+
+def as_long(leaf: Any, batch: Any) -> Any:
+    """The same array, if it has so many rows: the step fails, and this name is in its error, if it has not."""
+    import tensorflow as tf
+
+    if leaf is None:
+        return None
+    shape = tf.concat([[batch], tf.shape(leaf)[1:]], 0)
+    made = tf.reshape(leaf, shape, name="legroom_each_array_needs_a_row_for_every_sample")
+    made.set_shape([None, *leaf.shape[1:]])
+    return made
 
 
 def accumulate(cut: Cut, compute: Compute, layout: Layout | None, compiled: bool) -> Found:
@@ -142,17 +160,6 @@ def add(total: Found, found: Found) -> Found:
     )
 
 
-def add_gradients(a: Any, b: Any) -> Any:
-    """Sparse gradients stay sparse: those of the whole batch are those of its slices one after the other."""
-    import tensorflow as tf
-
-    if a is None or b is None:
-        return b if a is None else a
-    if isinstance(a, tf.IndexedSlices) and isinstance(b, tf.IndexedSlices):
-        return tf.IndexedSlices(tf.concat([a.values, b.values], 0), tf.concat([a.indices, b.indices], 0), a.dense_shape)
-    return tf.convert_to_tensor(a) + tf.convert_to_tensor(b)
-
-
 def shaped(gradient: Any, weight: Any) -> Any:
     """A gradient has its weight's shape, also where TensorFlow lost it (a recurrent layer's, in a batch of unknown size)."""
     import tensorflow as tf
@@ -162,16 +169,17 @@ def shaped(gradient: Any, weight: Any) -> Any:
     return gradient
 
 
-def trace(cut: Cut, compute: Compute) -> Layout:
-    """What a slice gives, learnt from a trace that is thrown away; it also builds what is built at its first call."""
+def trace(cut: Cut, compute: Compute, size: int | None = None, length: int | None = None) -> Layout:
+    """What a slice gives, learnt from a trace that is thrown away; it also builds what is built at its first call. Of a slice of another `size`, and
+    with that `length` for dimensions that are not known, where these are given."""
     import keras
     import tensorflow as tf
 
     kept: list[Layout] = []
-    size = cut.size if cut.static else None
+    size = cut.size if size is None and cut.static else size
 
     def spec(leaf: Any) -> Any:
-        return tf.TensorSpec([size, *leaf.shape[1:]], leaf.dtype)
+        return tf.TensorSpec([size, *(length if one is None else one for one in leaf.shape[1:])], leaf.dtype)
 
     def describe(tensor: Any) -> Any:
         return tf.TensorSpec(tensor.shape, tensor.dtype)
@@ -180,12 +188,12 @@ def trace(cut: Cut, compute: Compute) -> Layout:
         given = iter(leaves)
         data = keras.tree.map_structure(lambda leaf: None if leaf is None else next(given), cut.data)
         found = compute(data, fraction)
-        kinds: list[Literal["dense", "sparse", "none"]] = []
+        kinds: list[GradientKind] = []
         gradients: list[Any] = []
         for gradient in found.gradients:
-            if isinstance(gradient, tf.IndexedSlices):
-                kinds.append("sparse")
-                gradients.append((describe(gradient.values), describe(gradient.indices), gradient.shape))
+            if isinstance(gradient, tf.IndexedSlices | Table):
+                kinds.append("table" if isinstance(gradient, Table) else "sparse")
+                gradients.append((describe(gradient.values), describe(gradient.indices), weight_shape(gradient)))
             else:
                 kinds.append("none" if gradient is None else "dense")
                 gradients.append(None if gradient is None else describe(gradient))
@@ -230,28 +238,55 @@ def branch(layout: Layout, wanted: Any, compute: Callable[[], Found]) -> Found:
     def flat(found: Found) -> list[Any]:
         parts: list[Any] = []
         for gradient in found.gradients:
-            sparse = isinstance(gradient, tf.IndexedSlices)
+            sparse = isinstance(gradient, tf.IndexedSlices | Table)
             parts += [gradient.values, gradient.indices] if sparse else [gradient] if gradient is not None else []
         return [*parts, *found.sums, *flat_logs(found.logs)]
 
     def nothing() -> list[Any]:
-        def empty(spec: Any) -> Any:
-            return tf.IndexedSlices(*(tf.zeros([0, *part.shape[1:]], part.dtype) for part in spec[:2]))
+        def empty(spec: Any, rows: int | None) -> Any:
+            return tf.IndexedSlices(*(tf.zeros([rows, *part.shape[1:]], part.dtype) for part in spec[:2]))
 
         start = zeros(layout, folded=True)
-        rows = zip(layout.kinds, layout.gradients, start.gradients, strict=True)
-        gradients = [empty(spec) if kind == "sparse" else zero for kind, spec, zero in rows]
+        each = zip(layout.kinds, layout.gradients, start.gradients, strict=True)
+        gradients = [
+            empty(spec, known_rows(spec) if kind == "table" else 0) if kind in SPARSE else zero
+            for kind, spec, zero in each
+        ]
         return flat(Found(tuple(gradients), start.sums, start.logs))
 
     given = iter(tf.switch_case(tf.cast(wanted, tf.int32), [nothing, lambda: flat(compute())]))
     gradients: list[Any] = []
     for kind, spec in zip(layout.kinds, layout.gradients, strict=True):
-        if kind == "sparse":
-            gradients.append(tf.IndexedSlices(next(given), next(given), tf.constant(list(spec[2]))))
+        if kind in SPARSE:
+            gradients.append(put_together(kind, next(given), next(given), spec))
         else:
             gradients.append(next(given) if kind == "dense" else None)
     sums = tuple(next(given) for _ in layout.sums)
     return Found(tuple(gradients), sums, {name: next(given) for name in sorted(layout.logs)})
+
+
+def put_together(kind: GradientKind, values: Any, indices: Any, spec: Any) -> Any:
+    import tensorflow as tf
+
+    shape = tf.constant(list(spec[2]))
+    return Table(values, indices, shape) if kind == "table" else tf.IndexedSlices(values, indices, shape)
+
+
+def known_rows(spec: Any) -> int:
+    rows = spec[0].shape[0]
+    if rows is None:
+        raise InputError(
+            "The batch cannot be cut: how often a weight's rows are looked up is not known before the step runs, and XLA must know it.",
+            "Give the inputs a fixed length, or compile without jit_compile.",
+        )
+    return int(rows)
+
+
+def weight_shape(gradient: Any) -> Any:
+    """A weight's shape, from its sparse gradient."""
+    import tensorflow as tf
+
+    return tf.IndexedSlices(*parts_of(gradient)).shape
 
 
 def flat_logs(logs: dict[str, Any]) -> list[Any]:
@@ -272,7 +307,7 @@ def loop(cut: Cut, compute: Compute, layout: Layout, first: Found, pieces: tuple
     import tensorflow as tf
 
     count, size_at = pieces
-    sparse = [spec for kind, spec in zip(layout.kinds, layout.gradients, strict=True) if kind == "sparse"]
+    sparse = [spec for kind, spec in zip(layout.kinds, layout.gradients, strict=True) if kind in SPARSE]
 
     def array(spec: Any) -> Any:
         return tf.TensorArray(spec.dtype, size=count, element_shape=spec.shape, infer_shape=spec.shape[0] is not None)
@@ -291,7 +326,7 @@ def loop(cut: Cut, compute: Compute, layout: Layout, first: Found, pieces: tuple
         for kind, old, new in zip(layout.kinds, so_far.gradients, found.gradients, strict=True):
             if kind == "dense":
                 added.append(old + tf.convert_to_tensor(new))
-            elif kind == "sparse":
+            elif kind in SPARSE:
                 written[at] = written[at].write(number, new.values)
                 written[at + 1] = written[at + 1].write(number, new.indices)
                 at += 2
@@ -299,7 +334,7 @@ def loop(cut: Cut, compute: Compute, layout: Layout, first: Found, pieces: tuple
         return number + 1, added + flat_logs(found.logs), written
 
     # Loops are not strict: the first slice would be computed beside the rest of the batch if its number did not wait.
-    waited = [g.values if isinstance(g, tf.IndexedSlices) else g for g in first.gradients if g is not None]
+    waited = [g.values if isinstance(g, tf.IndexedSlices | Table) else g for g in first.gradients if g is not None]
     with tf.control_dependencies(waited):
         number = tf.identity(tf.constant(0))
     _, values, arrays = tf.while_loop(
@@ -313,9 +348,13 @@ def loop(cut: Cut, compute: Compute, layout: Layout, first: Found, pieces: tuple
     gathered = iter(list(arrays))
     gradients: list[Any] = []
     for kind, spec, done, before in zip(layout.kinds, layout.gradients, total.gradients, first.gradients, strict=True):
-        if kind == "sparse":
-            parts = tf.IndexedSlices(next(gathered).concat(), next(gathered).concat(), tf.constant(list(spec[2])))
-            gradients.append(add_gradients(before, parts))
+        if kind in SPARSE:
+            slices, indices = next(gathered), next(gathered)
+            if kind == "table":
+                together = tf.reduce_sum(slices.stack(), 0), indices.read(0)
+            else:
+                together = slices.concat(), indices.concat()
+            gradients.append(add_gradients(before, put_together(kind, *together, spec)))
         else:
             gradients.append(done)
     return Found(tuple(gradients), total.sums, total.logs)

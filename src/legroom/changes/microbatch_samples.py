@@ -97,7 +97,7 @@ def compare(model: Any, x: Any) -> None:
     second = mixed(first, random_like(x, "signed", seed=7))
     called = caller(model)
     outputs, changed = call(model, called, first)
-    changed += assigned_in(model, rows_of(first, 0, ROWS))
+    changed += assigned_in(model, rows_of(first, 0, ROWS)) + overwritten_in(model, rows_of(first, 0, ROWS))
     require_rows(model, outputs)
     if changed:
         raise InputError(
@@ -184,6 +184,29 @@ def assigned_in(model: Any, rows: Any) -> list[str]:
     nodes = [*definition.node, *(node for function in definition.library.function for node in function.node_def)]
     kinds = {node.op for node in nodes if node.op.startswith("Assign") and node.op.endswith("VariableOp")}
     return ["a tf.Variable"] if kinds else []
+
+
+def overwritten_in(model: Any, rows: Any) -> list[str]:
+    """The paths of trained weights that a call assigns to; on JAX Keras forgets what it does. Traced, not run."""
+    import keras
+
+    if keras.backend.backend() != "tensorflow":
+        return []
+    import tensorflow as tf
+
+    found: list[str] = []
+
+    def called(given: Any) -> None:
+        with keras.StatelessScope() as scope:
+            model(given, **({"training": True} if model._call_has_training_arg else {}))
+            weights = model.trainable_variables
+            found.extend(weight.path for weight in weights if scope.get_current_value(weight) is not None)
+
+    try:
+        tf.function(called).get_concrete_function(rows)
+    except Exception:  # noqa: BLE001 - code that runs eagerly only
+        return []
+    return found
 
 
 def require_rows(model: Any, outputs: list[Any]) -> None:

@@ -5,19 +5,24 @@ Private names used, tested with Keras 3.15.1 and TensorFlow 2.21: `Trainer._call
 """
 
 import warnings
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from legroom.changes.microbatch_loop import Cut, Found, Layout, accumulate, add_gradients, cut_batch, shaped, trace
+from legroom.changes.lookups import tables_computed, tables_traced
+from legroom.changes.microbatch_loop import Cut, Found, Layout, accumulate, cut_batch, shaped, trace
 from legroom.changes.microbatch_metrics import update_metrics
+from legroom.changes.microbatch_probe import outline_of
 from legroom.changes.reductions import Losses, Slice, SliceLoss, growth, summed, update_loss_metrics
+from legroom.changes.sparse import add_gradients, plain, scaled, with_tables
 
 
 @dataclass
 class Seen:
-    """The last slice's losses, with the tensors of its trace: only their number, groups and weights are read."""
+    """What slices share. `loss` are the last slice's losses, with the tensors of its trace: only their number, groups and weights are read."""
 
     loss: SliceLoss = field(default_factory=lambda: SliceLoss(()))
+    factors: Any = None  # by which the losses grow, where that must be known before
+    tables: tuple[bool, ...] = ()  # which gradients are of tables that are looked up alike for every batch
 
 
 @dataclass(frozen=True)
@@ -28,6 +33,7 @@ class Step:
     count: int
     losses: Losses
     grown: dict[bool, bool] = field(default_factory=dict)  # eager only: whether masks must be counted before
+    tables: dict[Any, tuple[bool, ...]] = field(default_factory=dict)  # eager only: which gradients are tables'
 
     def __call__(self, data: Any) -> Any:
         """As Keras has it: forward, backward and the metrics of each slice, and one update."""
@@ -35,22 +41,32 @@ class Step:
 
         cut = cut_batch(data, self.count)
         seen = Seen()
+
+        def compute(part: Any, fraction: Any) -> Found:
+            return self.slice(cut, part, fraction, seen)
+
         layout = None
         if not cut.single and not tf.executing_eagerly():
-            layout = trace(cut, lambda part, fraction: self.slice(cut, part, fraction, None, seen))
-        factors = self.count_masks(cut, seen.loss) if self.must_count(cut, seen, layout) else None
+            layout = trace(cut, compute)
+            seen.tables = tables_traced(cut, compute, layout, self.names())
+            kinds = zip(layout.kinds, seen.tables, strict=True)
+            layout = replace(layout, kinds=tuple("table" if is_table else kind for kind, is_table in kinds))
+        elif not cut.single:
+            seen.tables = self.tables_of(cut)
+        seen.factors = self.count_masks(cut, seen.loss) if self.must_count(cut, seen, layout) else None
         if not cut.single:
             self.losses.check_samples(part_of(cut.data, None).x)
-        total = accumulate(
-            cut, lambda part, fraction: self.slice(cut, part, fraction, factors, seen), layout, self.compiled
-        )
-        return self.finish(cut, total, seen.loss, grow=factors is None and not cut.single)
+        total = accumulate(cut, compute, layout, self.compiled)
+        return self.finish(cut, total, seen.loss, grow=seen.factors is None and not cut.single)
 
     @property
     def compiled(self) -> bool:
         return bool(self.model.jit_compile) and not self.model.run_eagerly
 
-    def slice(self, cut: Cut, data: Any, fraction: Any, factors: Any, seen: Seen) -> Found:
+    def names(self) -> list[str]:
+        return [weight.path for weight in self.model.trainable_weights]
+
+    def slice(self, cut: Cut, data: Any, fraction: Any, seen: Seen) -> Found:
         """Gradients, losses and metrics of one slice."""
         import tensorflow as tf
 
@@ -59,13 +75,33 @@ class Step:
         with tf.GradientTape() as tape:
             y_pred = self.predict(part.x, training=True)
             loss = self.losses.of_slice(part, y_pred, weight_of(cut.data))
-            if cut.single:
-                factors = growth(*loss.counts())
+            factors = growth(*loss.counts()) if cut.single else seen.factors
             objective = model.optimizer.scale_loss(loss.objective(factors))
         weights = model.trainable_weights
-        gradients = map(shaped, tape.gradient(objective, weights), weights) if weights else ()
+        gradients = tuple(map(shaped, tape.gradient(objective, weights), weights)) if weights else ()
+        gradients = with_tables(gradients, seen.tables) if seen.tables else gradients
         seen.loss = loss
-        return Found(tuple(gradients), tuple(loss.sums()), self.update_metrics(part, y_pred))
+        return Found(gradients, tuple(loss.sums()), self.update_metrics(part, y_pred))
+
+    def tables_of(self, cut: Cut) -> tuple[bool, ...]:
+        """Which gradients are tables', from those of a few samples of the batch; nothing is changed meanwhile."""
+        import keras
+        import tensorflow as tf
+
+        key = outline_of(cut.data)
+
+        def gradients(rows: int) -> Any:
+            part = part_of(*cut.piece(0, rows))
+            with keras.StatelessScope(), tf.GradientTape() as tape:
+                loss = self.losses.of_slice(part, self.predict(part.x, training=True), weight_of(cut.data))
+                objective = loss.objective(None)
+            return tape.gradient(objective, self.model.trainable_weights)
+
+        if key not in self.tables:
+            self.tables[key] = (
+                tables_computed(gradients, cut.batch, self.names()) if self.model.trainable_weights else ()
+            )
+        return self.tables[key]
 
     def predict(self, x: Any, training: bool) -> Any:
         return self.model(x, training=training) if self.model._call_has_training_arg else self.model(x)
@@ -109,7 +145,7 @@ class Step:
 
         model = self.model
         values, factors, added = loss.totals(total.sums)
-        gradients = list(total.gradients)
+        gradients = list(map(plain, total.gradients))
         if grow and any(term.group is not None for term in loss.terms):
             gradients = [scaled(gradient, factors[0]) for gradient in gradients]
         with tf.GradientTape() as tape:
@@ -139,14 +175,3 @@ def weight_of(data: Any) -> Any:
     import keras
 
     return keras.utils.unpack_x_y_sample_weight(data)[2]
-
-
-def scaled(gradient: Any, factor: Any) -> Any:
-    import tensorflow as tf
-
-    if gradient is None:
-        return None
-    if isinstance(gradient, tf.IndexedSlices):
-        values = gradient.values * tf.cast(factor, gradient.values.dtype)
-        return tf.IndexedSlices(values, gradient.indices, gradient.dense_shape)
-    return gradient * tf.cast(factor, gradient.dtype)
