@@ -660,3 +660,15 @@ def test_and_a_compute_loss_under_a_mask() -> None:
 def test_rounding_is_measured_by_the_largest_number_that_is_compared() -> None:
     whole, slices = np.float32(1e-7), [np.float32(1.0), np.float32(-2.0)]
     assert kinds_of_output(whole, slices, 5e-6) == {"mean"}
+
+
+def test_a_model_of_keras_own_layers_stays_one_when_it_is_split():
+    import keras
+
+    from legroom.changes.microbatch import split
+
+    model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(3, "relu"), keras.layers.Dense(1)])
+    model.compile("sgd", "mse")
+    split(model, 2)
+    model.make_train_function()
+    assert is_known(model)

@@ -13,7 +13,7 @@ from legroom.engines.ledger import Ledger, tell_further_steps
 from legroom.engines.op.bounds import CPU_HIGH_SHARE, CPU_LATER_SHARE, Doubt, bounds_of
 from legroom.engines.op.executor import Executor
 from legroom.engines.op.graph import LOOP_GATE, Graph
-from legroom.engines.op.middle import MOST_NODES, middle_step, steps_after
+from legroom.engines.op.middle import MOST_NODES, middle_step, more_seeds, steps_after
 from legroom.engines.op.ops import Array, Op
 from legroom.engines.op.planned import Planned
 from legroom.engines.op.simulate import FURTHER_STEPS, Machine, Names, Outcome, further_steps, simulate_graph
@@ -247,7 +247,10 @@ def steps_of(draft, seed, count):
 
 def test_the_step_with_the_middle_peak_of_all_that_count_is_told():
     seeds = (0, 1, 2, 3, 4)
-    every = sorted((step for seed in seeds for step in steps_of(branches(), seed, 5)), key=lambda step: step[0])
+    more = more_seeds(len(parameters_of(branches())[1].nodes))
+    every = sorted(
+        (step for seed in (*seeds, *more) for step in steps_of(branches(), seed, 5)), key=lambda step: step[0]
+    )
     program = simulated(branches(), seeds=seeds, threads=3, drifts=True, told_steps=5).program
     assert program.total_bytes == every[len(every) // 2][0]
     assert (program.total_bytes, tuple(ran.name for ran in program.schedule)) in every
@@ -259,7 +262,8 @@ def test_steps_that_are_made_for_the_middle_count_for_the_bounds_too(draft, thre
     step, graph = parameters_of(draft)
     one, five = (simulate_graph(step, graph, machine(threads=threads, drifts=True, told_steps=n)) for n in (1, 5))
     assert five.peaks == one.peaks
-    assert len(five.later_peaks) == len(one.later_peaks) + 3 * 4
+    assert len(five.later_peaks) == len(one.later_peaks) + 3 * 4 + 1
+    assert five.program.total_bytes == five.later_peaks[-1]
     assert not Counter(one.later_peaks) - Counter(five.later_peaks)
 
 

@@ -12,31 +12,47 @@ from legroom.errors import InputError, LegroomError
 
 FEW = (2, 3)
 LENGTHS = (5, 8, 16, 64, 100, 256, 512)  # tried for dimensions that are not known
-Entries = tuple[int | None, ...]  # of each gradient; None of one that is not sparse, -1 where it cannot be told
+Entries = tuple[int | None, ...]  # of each gradient; None of one that is not sparse, and
+UNKNOWN = -1  # where it cannot be told
 
 
-def tables_traced(cut: Cut, compute: Compute, layout: Layout, names: Sequence[str]) -> tuple[bool, ...]:
-    """Which of these gradients are tables', from traces of slices of two sizes."""
+def tables_traced(
+    cut: Cut, compute: Compute, layout: Layout, names: Sequence[str], otherwise: Callable[[], tuple[bool, ...]]
+) -> tuple[bool, ...]:
+    """Which of these gradients are tables', from traces of slices of two sizes; `otherwise`, where shapes say nothing."""
     if "sparse" not in layout.kinds:
         return (False,) * len(layout.kinds)
-    failed: Exception | None = None
     for length in LENGTHS if has_unknown(cut.data) else LENGTHS[:1]:
         try:
-            return are_tables({rows: entries_in(trace(cut, compute, rows, length)) for rows in FEW}, names)
+            entries = {rows: entries_in(trace(cut, compute, rows, length)) for rows in FEW}
         except LegroomError:
             raise
-        except Exception as error:  # noqa: BLE001 - the user's own, which may not take such a length
-            failed = failed or error
-    raise InputError(
-        f"The batch cannot be cut: how often rows of {names[layout.kinds.index('sparse')]!r} are looked up could not be found out: {failed}",
-        "Give the inputs a fixed length, or plan with something other than micro-batches.",
-    )
+        except Exception:  # noqa: BLE001 - the user's own, which may not take such a length
+            continue
+        return otherwise() if any(UNKNOWN in found for found in entries.values()) else are_tables(entries, names)
+    return otherwise()
 
 
-def tables_computed(gradients: Callable[[int], Sequence[Any]], batch: int, names: Sequence[str]) -> tuple[bool, ...]:
-    """The same from the gradients of so many of the batch's samples, computed eagerly."""
-    most = min(batch, 2 * FEW[0])
-    return are_tables({rows: entries_of(gradients(rows)) for rows in (most, most // 2)}, names)
+def tables_called(model: Any, predict: Callable[[Any], Any], rows: Any) -> tuple[bool, ...]:
+    """The same from the model itself, called eagerly on a few rows (two at least, as arrays); nothing of it is changed. A row that is repeated has as many entries
+    each time, also where it is a text; what has as many for any number of rows must have them for rows that differ, too."""
+    import keras
+    import tensorflow as tf
+
+    def entries(count: int, places: Sequence[int]) -> Entries:
+        given = keras.tree.map_structure(lambda one: None if one is None else tf.gather(one, places[:count]), rows)
+        with keras.StatelessScope(), tf.GradientTape() as tape:
+            outputs = keras.tree.flatten(predict(given))
+            objective = sum(tf.reduce_sum(tf.cast(one, tf.float32)) for one in outputs if one.dtype.is_floating)
+        return entries_of(tape.gradient(objective, model.trainable_weights))
+
+    names = [weight.path for weight in model.trainable_weights]
+    found = are_tables({count: entries(count, (0, 0, 0)) for count in FEW}, names)
+    if any(found):
+        alike, differ = entries(2, (0, 0)), entries(2, (0, 1))
+        pairs = zip(found, names, alike, differ, strict=True)
+        return tuple(one and is_table({2: same, 3: other}, name) for one, name, same, other in pairs)
+    return found
 
 
 def has_unknown(data: Any) -> bool:
@@ -47,7 +63,7 @@ def has_unknown(data: Any) -> bool:
 
 def entries_in(layout: Layout) -> Entries:
     def entries(spec: Any) -> int:
-        return -1 if spec[0].shape[0] is None else int(spec[0].shape[0])
+        return UNKNOWN if spec[0].shape[0] is None else int(spec[0].shape[0])
 
     pairs = zip(layout.kinds, layout.gradients, strict=True)
     return tuple(entries(spec) if kind == "sparse" else None for kind, spec in pairs)
@@ -74,7 +90,7 @@ def is_table(entries: Mapping[int, int | None], name: str) -> bool:
     found = set(entries.values())
     if found == {None}:
         return False
-    if -1 not in found and None not in found:
+    if UNKNOWN not in found and None not in found:
         if len(found) == 1:
             return True
         if len({(number or 0) / rows for rows, number in entries.items()}) == 1:

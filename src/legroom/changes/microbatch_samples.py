@@ -24,6 +24,7 @@ ELEMENTWISE = (  # operations of keras.ops between samples of one shape
     *("Power", "Reciprocal", "Relu", "Relu6", "Rsqrt", "Selu", "Sigmoid", "Silu", "Softplus"),
     *("Softsign", "Sqrt", "Square", "Subtract", "Tanh", "TrueDivide"),
 )
+TRAINER = frozenset(f"{name}_{kind}" for name in ("train", "test", "predict") for kind in ("step", "function"))
 MIXING = ("Lambda", "MixUp", "CutMix", "TorchModuleWrapper", "FlaxLayer", "JaxLayer", "TFSMLayer")
 
 
@@ -56,7 +57,8 @@ def is_known(model: Any) -> bool:
     for layer in layers:
         if may_work_along_batch(layer) or type(layer).__name__ in MIXING:
             return False
-        if not is_of_keras(type(layer)) or any(callable(one) and not is_of_keras(one) for one in vars(layer).values()):
+        held = [one for name, one in vars(layer).items() if name not in TRAINER]
+        if not is_of_keras(type(layer)) or any(callable(one) and not is_of_keras(one) for one in held):
             return False
     operations = [one for layer in layers for one in getattr(layer, "operations", ())]
     return all(hasattr(one, "_flatten_layers") or is_elementwise(one) for one in operations)

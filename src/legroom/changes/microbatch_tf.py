@@ -8,12 +8,16 @@ import warnings
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from legroom.changes.lookups import tables_computed, tables_traced
+from legroom.capture.frames import first_line
+from legroom.changes.lookups import tables_called, tables_traced
+from legroom.changes.made_up import random_like, rows_of
+from legroom.changes.microbatch_kinds import eagerly
 from legroom.changes.microbatch_loop import Cut, Found, Layout, accumulate, cut_batch, shaped, trace
 from legroom.changes.microbatch_metrics import update_metrics
 from legroom.changes.microbatch_probe import outline_of
 from legroom.changes.reductions import Losses, Slice, SliceLoss, growth, summed, update_loss_metrics
 from legroom.changes.sparse import add_gradients, plain, scaled, with_tables
+from legroom.errors import InputError, LegroomError
 
 
 @dataclass
@@ -48,7 +52,7 @@ class Step:
         layout = None
         if not cut.single and not tf.executing_eagerly():
             layout = trace(cut, compute)
-            seen.tables = tables_traced(cut, compute, layout, self.names())
+            seen.tables = tables_traced(cut, compute, layout, self.names(), lambda: self.tables_of(cut))
             kinds = zip(layout.kinds, seen.tables, strict=True)
             layout = replace(layout, kinds=tuple("table" if is_table else kind for kind, is_table in kinds))
         elif not cut.single:
@@ -84,24 +88,29 @@ class Step:
         return Found(gradients, tuple(loss.sums()), self.update_metrics(part, y_pred))
 
     def tables_of(self, cut: Cut) -> tuple[bool, ...]:
-        """Which gradients are tables', from those of a few samples of the batch; nothing is changed meanwhile."""
-        import keras
+        """Which gradients are tables', from a few samples: of the batch where it is here, or made up."""
         import tensorflow as tf
 
-        key = outline_of(cut.data)
+        if tf.executing_eagerly():
+            key = outline_of(cut.data)
+            if key not in self.tables:
+                self.tables[key] = self.tables_called(part_of(*cut.piece(0, 2)).x)
+            return self.tables[key]
+        x = random_like(part_of(cut.data, None).x, "signed")
+        return eagerly(lambda: self.tables_called(rows_of(x, 0, 2)))
 
-        def gradients(rows: int) -> Any:
-            part = part_of(*cut.piece(0, rows))
-            with keras.StatelessScope(), tf.GradientTape() as tape:
-                loss = self.losses.of_slice(part, self.predict(part.x, training=True), weight_of(cut.data))
-                objective = loss.objective(None)
-            return tape.gradient(objective, self.model.trainable_weights)
-
-        if key not in self.tables:
-            self.tables[key] = (
-                tables_computed(gradients, cut.batch, self.names()) if self.model.trainable_weights else ()
-            )
-        return self.tables[key]
+    def tables_called(self, rows: Any) -> tuple[bool, ...]:
+        if not self.model.trainable_weights:
+            return ()
+        try:
+            return tables_called(self.model, lambda x: self.predict(x, training=True), rows)
+        except LegroomError:
+            raise
+        except Exception as error:
+            raise InputError(
+                f"The batch cannot be cut: how often rows of its weights are looked up could not be found out: {first_line(error)}",
+                "Give the inputs a fixed length, or plan with something other than micro-batches.",
+            ) from error
 
     def predict(self, x: Any, training: bool) -> Any:
         return self.model(x, training=training) if self.model._call_has_training_arg else self.model(x)

@@ -16,7 +16,7 @@ from legroom.engines.ledger import Allocator, Held, tell_further_steps, tell_sec
 from legroom.engines.op.crowding import Crowd, crowded_bytes, crowds
 from legroom.engines.op.executor import Executor
 from legroom.engines.op.graph import Graph
-from legroom.engines.op.middle import middle_step, steps_after
+from legroom.engines.op.middle import middle_step, more_seeds, steps_after
 from legroom.engines.op.op_counts import flops, moved_bytes
 from legroom.engines.op.ops import Op
 from legroom.engines.op.planned import Kernels, Planned
@@ -72,19 +72,34 @@ def simulate_graph(step: Step, graph: Graph, machine: Machine, seeds: tuple[int,
     peaks = peaks_of(runs, planned)
     after = steps_after(len(graph.nodes), machine.told_steps)
     told = None if after else runs[len(runs) // 2].tell(names)
+    beside: list[int] = []
     drifting = further_steps(graph) if machine.drifts else 0
     counts = [max(after, drifting) if i in GOING_ON else after for i in range(len(usual))]
     further = [each.go_on(count, names) for each, count in zip(usual, counts, strict=True)]
     if told is None:
         later = (climbed[:after] for climbed, _ in further)
-        which, more = middle_step([[each.peak_bytes, *some] for each, some in zip(usual, later, strict=True)])
-        again = run(planned, names, machine, seeds[which])  # a seed's steps are the same each time
-        again.go_on(more, names)
-        told = again.tell(names)
+        known = [[each.peak_bytes, *some] for each, some in zip(usual, later, strict=True)]
+        told, *beside = told_step(planned, names, machine, (seeds, known), after)
     program, reserved = told
     failures = (*(each.failure for each in usual), *(failed for _, failed in further))
     failure = next((failed for failed in failures if failed is not None), None)
-    return Outcome(program, peaks, reserved, failure, tuple(peak for climbed, _ in further for peak in climbed))
+    later_peaks = (*(peak for climbed, _ in further for peak in climbed), *beside)
+    return Outcome(program, peaks, reserved, failure, later_peaks)
+
+
+def told_step(
+    planned: Planned, names: "Names", machine: Machine, known: tuple[tuple[int, ...], list[list[int]]], after: int
+) -> tuple[tuple[Program, int], int]:
+    """The step with the middle peak, and that peak: of the runs whose steps are `known`, and of more where the graph is small. In each process what is
+    ready at first comes in an order of its own, which decides where a large array finds room for good."""
+    seeds, peaks = known[0] + more_seeds(len(planned.graph.nodes)), list(known[1])
+    for seed in seeds[len(peaks) :]:
+        found = run(planned, names, machine, seed)
+        peaks.append([found.peak_bytes, *found.go_on(after, names)[0]])
+    which, more = middle_step(peaks)
+    again = run(planned, names, machine, seeds[which])  # a seed's steps are the same each time
+    again.go_on(more, names)
+    return again.tell(names), peaks[which][more]
 
 
 def peaks_of(runs: Sequence["Run"], planned: Planned) -> tuple[int, ...]:
