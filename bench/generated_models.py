@@ -9,7 +9,7 @@ from typing import Any
 import keras
 import numpy as np
 from keras import layers
-from model_parts import PARTS, as_layer
+from model_parts import PARTS, Positions, as_layer
 from model_recipes import CLASSES, OWN, Head, Recipe
 
 SHAPES: dict[str, tuple[int, ...]] = {"vectors": (6,), "sequences": (5, 6), "tokens": (5,), "images": (6, 6, 4)}
@@ -40,7 +40,10 @@ def starting_value(random: np.random.Generator, variable: Any) -> Any:
 
 
 def stem(recipe: Recipe) -> list[Any]:
-    return [layers.Embedding(9, 6, mask_zero=recipe.masked)] if recipe.kind == "tokens" else []
+    if recipe.kind != "tokens":
+        return []
+    words = layers.Embedding(9, 6, mask_zero=recipe.masked)
+    return [words, Positions(32, 6)] if recipe.number % 2 else [words]
 
 
 def pooling(recipe: Recipe) -> list[Any]:

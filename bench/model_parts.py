@@ -24,6 +24,21 @@ class Adds(layers.Layer):  # type: ignore[misc]
         return x
 
 
+class Positions(layers.Layer):  # type: ignore[misc]
+    """Adds what it has learned of each place, looked up alike for every sample."""
+
+    def __init__(self, most: int, width: int) -> None:
+        super().__init__()
+        self.supports_masking = True
+        self.places = layers.Embedding(most, width)
+
+    def build(self, shape: Any) -> None:
+        self.places.build(())
+
+    def call(self, x: Any) -> Any:
+        return x + self.places(keras.ops.arange(0, keras.ops.shape(x)[1]))
+
+
 class Feedforward(layers.Layer):  # type: ignore[misc]
     """A layer with layers inside, among them batch normalisation and dropout where it may be random."""
 
