@@ -276,6 +276,15 @@ def test_where_there_is_no_room_for_some_steps_one_that_ran_is_told(draft, limit
     assert max(held_bytes(outcome.program), default=0) <= outcome.program.total_bytes <= limit
 
 
+@pytest.mark.parametrize(("threads", "seconds"), [(1, 6.0), (2, 5.0)])
+def test_a_step_takes_as_long_as_its_kernels_side_by_side(threads, seconds):
+    draft = Draft()
+    for taken in (1.0, 5.0):
+        draft.add(f"{taken}", seconds=taken)
+    timed = replace(machine(threads=threads), timed=True)
+    assert simulate_graph(step_of(), draft.graph(()), timed, (0,)).step_seconds == seconds
+
+
 # Too little memory
 
 

@@ -36,3 +36,8 @@ def test_op_by_op_the_slower_of_host_and_card_decides():
 def test_half_precision_is_quicker_where_the_card_has_it():
     assert slowdown(step(flops=10**15), step(flops=10**15), H200, "mixed_bfloat16") == pytest.approx(0.5, rel=0.01)
     assert slowdown(step(flops=10**15), step(flops=10**15), find("p100"), "mixed_bfloat16") == pytest.approx(1)
+
+
+def test_what_was_simulated_with_the_machines_own_times_is_taken_at_its_word():
+    quick, slow = (replace(step(**WORK), engine="op", step_seconds=taken) for taken in (2.0, 3.0))
+    assert slowdown(slow, quick, H200) == pytest.approx(1.5)

@@ -57,6 +57,7 @@ def answer_from(kept: dict[str, Any]) -> Answer:
         outcome["reserved_bytes"],
         failure_from(outcome["failure"]),
         tuple(outcome["later_peaks"]),
+        outcome.get("step_seconds"),
     )
     doubt = Doubt(**kept["doubt"])
     return Answer(step_from_json(kept["step"]), found, failure_from(kept["shortage"]), doubt, tuple(kept["notes"]))
@@ -107,6 +108,7 @@ class Simulated:
             assemble(answer.step, answer.outcome.program, target, bounds, notes=notes),
             reserved_bytes=answer.outcome.reserved_bytes,
             out_of_memory=answer.shortage,
+            step_seconds=answer.outcome.step_seconds,
             from_cache=kept is not None,
             seconds=time.monotonic() - started,
         )
@@ -165,7 +167,7 @@ class Simulated:
         if card.is_cpu:
             kernels = CpuKernels(card.cores)
             heap = lambda: Bfc(most, memory=OrderedMemory(descending=True))  # noqa: E731
-            return Machine(kernels, heap, card.cores, drifts=True, told_steps=TOLD_STEPS)
+            return Machine(kernels, heap, card.cores, drifts=True, told_steps=TOLD_STEPS, timed=True)
         growth, pages = card.growth, card.pages
         pool = lambda: CudaPool(most) if pages else Bfc(most, growth=growth, garbage_collection=True)  # noqa: E731
         return Machine(GpuKernels(card.gpu), pool, HOST_THREADS, drifts=True, executor=ArrivingExecutor)

@@ -2,7 +2,8 @@
 
 Fitted to steps timed on an H200 (bench/plan_times.py, docs/accuracy-plan.md): kernels reach about two thirds of the card's rates; a compiled
 program's kernels take turns, so that starting them adds up; op by op the host prepares ops while the card computes, and the
-slower of the two decides. On a fast card with small batches that is the host.
+slower of the two decides. On a fast card with small batches that is the host. A step on a CPU is simulated with the times of its kernels, side by side
+as threads run them, which says how long it takes.
 """
 
 from legroom.gpus import Gpu
@@ -34,4 +35,6 @@ def slowdown(changed: Estimate, plain: Estimate, gpu: Gpu, policy: str = "float3
     before = seconds(plain, gpu)
     if not before or changed.flops < LEAST_WORK * plain.flops:
         return None
+    if plain.step_seconds and changed.step_seconds:
+        return changed.step_seconds / plain.step_seconds
     return seconds(changed, gpu, policy) / before

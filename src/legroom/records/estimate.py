@@ -59,6 +59,9 @@ class Estimate:
     flops: int = 0
     moved_bytes: int = 0
     launches: int = 0  # ops or kernels that the step starts
+    step_seconds: float | None = (
+        None  # that the step takes, where it was simulated with the machine's own kernels' times
+    )
     seconds: float = 0.0
     from_cache: bool = False
     notes: tuple[str, ...] = ()

@@ -56,6 +56,7 @@ class Executor(Ledger):
         self.bound: dict[int, Held | None] = {}
         self.temporaries: dict[int, list[Held]] = {}
         self.is_short = False  # some thread waits for room
+        self.step_seconds = 0.0  # that the last step took, by its kernels' own times
         order = self.sources()
         Random(seed).shuffle(order)
         self.first = [number for group in order for number in group]
@@ -121,6 +122,7 @@ class Executor(Ledger):
                 self.begin_next(pool, idle.pop(0), clock, idle)
             if self.is_short:
                 self.require_progress(pool, clock)
+        self.step_seconds = clock.now
         self.give_back([self.bound.get(tensor) for tensor in self.graph.returned])
 
     def give_back(self, returned: list[Held | None]) -> None:

@@ -9,6 +9,7 @@ every step, peaks climb for ten steps and more before they fall again (a small B
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from statistics import median
 
 from legroom.engines.creation import Kind, creation
 from legroom.engines.layer_names import LayerNames
@@ -35,7 +36,7 @@ ROLES: dict[str, Category] = {"weight": "weights", "state": "weights", "optimize
 @dataclass(frozen=True, slots=True)
 class Machine:
     """What the step runs on: kernels, an allocator (a new one for each run), and the threads that run ops. `drifts`: they run them in
-    another order at every step. `executor`: what runs them. `told_steps`: of each run, from its second on, among which the one that is told is chosen."""
+    another order at every step. `executor`: what runs them. `told_steps`: of each run, from its second on, among which the one that is told is chosen. `timed`: kernels' times are the machine's own."""
 
     kernels: Kernels
     allocator: Callable[[], Allocator]
@@ -43,18 +44,20 @@ class Machine:
     drifts: bool = False
     executor: type[Executor] = Executor
     told_steps: int = 1
+    timed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
     """What several runs of a step came to. `peaks` are those of the runs and, where loops can crowd, of the same runs if they had;
-    `later_peaks` those of further steps. `failure` is that of the first run that found no room, if one did."""
+    `later_peaks` those of further steps, `step_seconds` is how long a step takes in the middle one of them. `failure` is that of the first run that found no room, if one did."""
 
     program: Program
     peaks: tuple[int, ...]
     reserved_bytes: int
     failure: Failure | None = None
     later_peaks: tuple[int, ...] = ()
+    step_seconds: float | None = None  # where kernels' times are known, a CPU's
 
 
 def simulate_graph(step: Step, graph: Graph, machine: Machine, seeds: tuple[int, ...] = SEEDS) -> Outcome:
@@ -84,7 +87,7 @@ def simulate_graph(step: Step, graph: Graph, machine: Machine, seeds: tuple[int,
     failures = (*(each.failure for each in usual), *(failed for _, failed in further))
     failure = next((failed for failed in failures if failed is not None), None)
     later_peaks = (*(peak for climbed, _ in further for peak in climbed), *beside)
-    return Outcome(program, peaks, reserved, failure, later_peaks)
+    return Outcome(program, peaks, reserved, failure, later_peaks, step_seconds(usual) if machine.timed else None)
 
 
 def told_step(
@@ -107,6 +110,11 @@ def peaks_of(runs: Sequence["Run"], planned: Planned) -> tuple[int, ...]:
     peaks = tuple(found.peak_bytes for found in runs)
     found = crowds(planned.graph, planned.plans)
     return peaks + tuple(each.crowded_bytes(found) for each in runs if found and each.failure is None)
+
+
+def step_seconds(runs: Sequence["Run"]) -> float | None:
+    """Of the step that each run made last; nothing where one found no room."""
+    return None if any(each.failure for each in runs) else median(each.executor.step_seconds for each in runs)
 
 
 def further_steps(graph: Graph) -> int:
