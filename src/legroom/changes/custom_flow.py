@@ -18,6 +18,7 @@ from legroom.changes.forced import Forced, Shape
 ONLY_SIZES = frozenset(("Shape", "ShapeN", "Size", "Rank", "ZerosLike", "OnesLike"))
 SHARED = 4096  # entries of a variable that may lie in memory with others
 DRAWS = re.compile(r"Random|Multinomial|Normal|Uniform|PyFunc")
+ANEW = re.compile(r"^(?!Stateless).*(Random|Multinomial|Normal|Uniform|PyFunc|^Rng)")  # others, each time
 
 
 class Source(IntFlag):
@@ -29,6 +30,7 @@ class Source(IntFlag):
     DRAWN = 4  # random numbers
     GRADIENTS = 8  # of the whole batch, as the last slice has them
     CHANGED = 16  # variables that were updated or assigned before
+    ANEW = 32  # random numbers, or seeds of such, that are others each time
 
 
 OF_A_SLICE = Source.SAMPLES | Source.SIZES | Source.DRAWN
@@ -56,6 +58,8 @@ class Flow:
             sources = Source.SIZES if sources & OF_A_SLICE else Source.NOTHING
         elif DRAWS.search(op):
             sources |= Source.DRAWN
+        if ANEW.search(op):
+            sources |= Source.ANEW
         for tensor in outputs or ():
             self.put(tensor, sources)
         if sources & Source.SAMPLES and is_comparison(inputs, outputs):

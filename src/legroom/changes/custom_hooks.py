@@ -59,6 +59,8 @@ class Listener(Protocol):
 
     def random(self, call: Call) -> Any: ...
 
+    def seed(self, call: Call) -> Any: ...
+
     def scale(self, call: Call, loss: Any) -> Any: ...
 
     def truth(self, call: Call, tensor: Any) -> bool: ...
@@ -150,6 +152,7 @@ def install() -> None:
         put(gen_stateless_random_ops_v2, name, on_random)
     for name in STATELESS_OLD:
         put(gen_stateless_random_ops, name, on_random)
+    put(keras.random.SeedGenerator, "next", on_seed)
     put(_EagerTensorBase, "__bool__", on_truth)
 
 
@@ -235,6 +238,10 @@ def on_scale(original: Call, listener: Listener, args: tuple[Any, ...], kwargs: 
 
 def on_random(original: Call, listener: Listener, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     return listener.random(lambda: original(*args, **kwargs))
+
+
+def on_seed(original: Call, listener: Listener, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    return listener.seed(lambda: original(*args, **kwargs))
 
 
 def on_truth(original: Call, listener: Listener, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

@@ -19,6 +19,7 @@ from legroom.changes.custom_hooks import listened
 from legroom.changes.custom_probe import find_kinds
 from legroom.changes.custom_run import Keeper, Kinds, Run, Whole, converted
 from legroom.changes.microbatch_loop import Cut, Found, add, cut_batch, loop, trace, zeros
+from legroom.changes.slice_seeds import other_seeds
 from legroom.errors import InputError
 from legroom.records.plan import Exactness
 
@@ -68,7 +69,8 @@ class SplitStep:
             part = cut.piece(start, cut.batch - start)[0]
             part = [tf.identity(leaf) for leaf in part]
         last = Run(kinds, fraction_of(cut, part), self.autograph, total, self.keeper)
-        return self.run(last, *arguments.filled(part))
+        with other_seeds():
+            return self.run(last, *arguments.filled(part))
 
     def whole(self, args: Any, kwargs: Any) -> Any:
         if self.keeper is not None:

@@ -247,6 +247,11 @@ class Probe:
         return judge.candidates(gradients, tables, whole, parts, last)
 
     def check_draws(self, whole: Seen, part: Seen) -> None:
+        if whole.repeated != part.repeated:
+            raise cannot(
+                "draws random numbers for its samples with a seed that stays as it is, so that all slices would have the same",
+                "Draw them with a keras.random.SeedGenerator or a tf.random.Generator, or with tf.random.normal and the like.",
+            )
         batch = front_of(self.arguments.batch[0])
         for size, sliced in zip(whole.sizes, part.sizes, strict=False):
             if batch is not None and batch > 1 and size == sliced == batch:

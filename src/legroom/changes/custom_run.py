@@ -187,6 +187,8 @@ class Run:
     def random(self, call: Call) -> Any:
         return call()
 
+    seed = random
+
     def scale(self, call: Call, loss: Any) -> Any:
         return call()
 

@@ -64,6 +64,7 @@ class Seen:
     names: list[list[str]] = field(default_factory=list)  # of the variables that gradients are taken of
     entries: list[Entries] = field(default_factory=list)  # of each gradient in each call
     sizes: list[int] = field(default_factory=list)  # first dimensions of what was drawn at random
+    repeated: list[tuple[int, ...]] = field(default_factory=list)  # shapes of what is drawn again in every slice
 
     def outline(self) -> Any:
         """What a batch and its slices have in common."""
@@ -201,14 +202,26 @@ class Trial(Run):
         if default_graph() is not None or not self.known.built:
             return drawn
         self.known.random = True
+        if not any(function._jit_compile for function in self.inside):  # or both its calls would draw the same
+            self.happened()
         number = len(self.seen.sizes)
         self.seen.sizes.append(int(drawn.shape[0]) if drawn.shape.rank else 0)
+        sources = self.flow.of(drawn)
+        if not sources & (Source.ANEW | Source.SAMPLES):
+            self.seen.repeated.append(tuple(drawn.shape))
         row = self.known.draws.get(number)
         if row is None or row.shape[1:] != drawn.shape[1:] or row.dtype != drawn.dtype:
             row = self.known.draws[number] = drawn[:1] if drawn.shape.rank else drawn
         alike = tf.broadcast_to(row, drawn.shape) if drawn.shape.num_elements() else drawn
-        self.flow.mark([alike], Source.DRAWN)
+        self.flow.mark([alike], Source.DRAWN | sources & Source.ANEW)
         return alike
+
+    def seed(self, call: Call) -> Any:
+        """Of Keras', which each slice moves on."""
+        made = call()
+        if default_graph() is None:
+            self.flow.mark([made], self.flow.of(made) | Source.ANEW)
+        return made
 
     def scale(self, call: Call, loss: Any) -> Any:
         """A factor for float16, which would make made-up data overflow."""

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from legroom.changes.slice_seeds import other_seeds
 from legroom.changes.sparse import Table, add_gradients, parts_of
 from legroom.errors import InputError
 
@@ -129,7 +130,7 @@ def accumulate(cut: Cut, compute: Compute, layout: Layout | None, compiled: bool
         return accumulate_eagerly(cut, compute)
     if cut.static:
         full, rest = divmod(cut.batch, cut.size)
-        first = compute(*cut.piece(full * cut.size, rest)) if rest else zeros(layout, folded=compiled)
+        first = of_rest(cut, compute, full * cut.size, rest) if rest else zeros(layout, folded=compiled)
         return loop(cut, compute, layout, first, (full, lambda start: cut.size))
     if not compiled:
         pieces = -(-cut.batch // cut.size)
@@ -138,8 +139,14 @@ def accumulate(cut: Cut, compute: Compute, layout: Layout | None, compiled: bool
         )
     full = cut.batch // cut.size
     rest = cut.batch - full * cut.size
-    first = branch(layout, rest > 0, lambda: compute(*cut.piece(full * cut.size, rest)))
+    first = branch(layout, rest > 0, lambda: of_rest(cut, compute, full * cut.size, rest))
     return loop(cut, compute, layout, first, (full, lambda start: cut.size))
+
+
+def of_rest(cut: Cut, compute: Compute, start: Any, size: Any) -> Found:
+    """The slice that is computed beside the loop, with random numbers of its own."""
+    with other_seeds():
+        return compute(*cut.piece(start, size))
 
 
 def accumulate_eagerly(cut: Cut, compute: Compute) -> Found:
