@@ -7,8 +7,8 @@ the batch where there is one, and made-up ones, also with entries that are often
 and with the numbers that the step is heard to compare its data with (`custom_marks`).
 """
 
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -19,9 +19,11 @@ from legroom.changes.custom_arguments import Arguments, concrete, front_of
 from legroom.changes.custom_flow import Flow
 from legroom.changes.custom_hooks import listened
 from legroom.changes.custom_kinds import MASKED, SHARES, Candidates, Judge, choose
+from legroom.changes.custom_later import STAGES, arguments_at, later, waited
 from legroom.changes.custom_marks import MOST, Numbers, comparing, fits, marked, marks_of, sets_of
 from legroom.changes.custom_run import Kind, Kinds, cannot, share
 from legroom.changes.custom_trial import Known, Seen, Trial
+from legroom.changes.custom_weights import other_weights, restore
 from legroom.changes.forced import PATTERNS, Forced, Shape, with_a_row_each
 from legroom.changes.hearing import hearing
 from legroom.changes.lookups import are_tables
@@ -102,6 +104,7 @@ class Probe:
             if any(numbers.equal or numbers.ordered for numbers in self.heard):  # with what is computed, perhaps
                 for scale in LARGER:
                     found = self.compare_with_other_weights(found, scale)
+            found = self.compare_later(found)
         if found is not None and not self.has_updated:  # one that looks at its gradients first need not update in each
             raise cannot(
                 "updates nothing in any of its trials: gradients are taken, and neither an optimizer is applied nor a variable assigned",
@@ -172,6 +175,35 @@ class Probe:
                 if new is not None:
                     return found.both(new)
         return found
+
+    def compare_later(self, found: Candidates) -> Candidates:
+        """A term of the loss may wait for a counter, a variable or an argument to be another number."""
+        make, now = self.data()[0], self.arguments
+        with other_weights(self.known):
+            before = self.whole_or_none(make)
+            for stage in range(STAGES):
+                with later(self.known.scalars, self.function, self.known.before, stage) as names:
+                    self.arguments = arguments_at(now, stage)
+                    try:
+                        seen = self.whole_or_none(make)
+                        new = None if before is None or seen is None or seen.same(before) else self.compare(make())
+                    except LegroomError as error:
+                        raise waited(error, names) from None
+                    except Exception:  # noqa: BLE001 - the user's own, on slices
+                        continue
+                    finally:
+                        self.arguments = now
+                if new is not None and new.outline() == found.outline():
+                    found = found.both(new)
+        return found
+
+    def whole_or_none(self, make: Callable[[], list[Any]]) -> Seen | None:
+        try:
+            return self.try_rows(make(), (0, ROWS)).seen
+        except LegroomError:
+            raise
+        except Exception:  # noqa: BLE001 - the user's own, with numbers that may not suit it
+            return None
 
     def data(self) -> list[Callable[[], list[Any]]]:
         """Real rows first, where the batch is here, then made-up ones."""
@@ -261,26 +293,6 @@ class Probe:
                 )
 
 
-@contextmanager
-def other_weights(known: Known, scale: float = 1.0) -> Iterator[None]:
-    """Trained variables moved by about half their size, or, where they are all alike, to what layers begin with; and so many times larger."""
-    import numpy as np
-
-    random = np.random.default_rng(0)
-    try:
-        for variable, value in known.before.values():
-            if value.dtype.kind == "f" and value.size:
-                spread = (
-                    float(np.std(value)) or 1.0 / max(value.size / value.shape[-1] if value.ndim else 1.0, 1.0) ** 0.5
-                )
-                noise = random.normal(0.0, 0.5 * spread, value.shape)
-                variable.assign((scale * (value + noise)).astype(value.dtype))
-        yield
-    finally:
-        for variable, value in known.before.values():
-            variable.assign(value)
-
-
 def check(whole: Seen) -> None:
     if not whole.gradients:
         raise cannot(
@@ -335,15 +347,3 @@ def is_far(make: Callable[[], list[Any]]) -> bool:
     """Whether its marks are so large that rounding counts, as inputs; a mean that leaves them out differs by far more."""
     style = style_of(make)
     return isinstance(style, float) and style != IGNORED[0]
-
-
-def restore(known: Known) -> str | None:
-    """The name of a trained variable that has changed all the same; all are put back."""
-    import numpy as np
-
-    changed = None
-    for variable, value in known.before.values():
-        if not np.array_equal(variable.numpy(), value, equal_nan=True):
-            changed = str(variable.name)
-            variable.assign(value)
-    return changed

@@ -14,6 +14,7 @@ from typing import Any
 from legroom.changes.custom_digest import digest_of
 from legroom.changes.custom_flow import Flow, Source
 from legroom.changes.custom_hooks import Call
+from legroom.changes.custom_later import Scalars
 from legroom.changes.custom_models import native
 from legroom.changes.custom_run import Kinds, Run, cannot, default_graph, of_variables, state_owner
 from legroom.changes.lookups import Entries, entries_of
@@ -45,6 +46,7 @@ class Known:
     before: dict[int, tuple[Any, Any]] = field(default_factory=dict)  # trained variables, and their values
     reasons: dict[str, None] = field(default_factory=dict)
     inlined: list[Any] = field(default_factory=list)
+    scalars: Scalars = field(default_factory=Scalars)
     built: bool = False  # what is made at a step's first call gets its own random numbers
     random: bool = False
     half: bool = False
@@ -74,6 +76,16 @@ class Seen:
     def updates(self) -> tuple[int, int]:
         """How often it updates something: so does the last slice, the ones before it may find other gradients and not."""
         return len(self.applied), len(self.assigned)
+
+    def same(self, other: "Seen") -> bool:
+        """Whether it is as if the one were the other."""
+        import tensorflow as tf
+
+        def numbers(seen: Seen) -> list[Any]:
+            each = (seen.gradients, seen.scalars, seen.outputs, seen.applied)
+            return [exactly(leaf) for leaf in tf.nest.flatten(each)]
+
+        return numbers(self) == numbers(other)
 
     def finite(self) -> bool:
         import numpy as np
@@ -129,6 +141,7 @@ class Trial(Run):
 
     def apply(self, call: Call, optimizer: Any, gradients: Any, variables: Any) -> Any:
         self.happened()
+        self.known.scalars.is_of(optimizer)
         given = list(gradients)
         if self.totals is not None and any(self.flow.of(leaf) & Source.SAMPLES for leaf in given):
             raise cannot(*OTHER_GRADIENTS)
@@ -150,6 +163,7 @@ class Trial(Run):
         if owner is not None:
             return variable
         self.happened()
+        self.known.scalars.is_moved(variable)
         if not self.early_slice and id(variable) not in self.fresh:
             self.lent.append((variable, variable.numpy()))
         if self.totals is not None and any(self.flow.of(value) & Source.SAMPLES for value in values):
@@ -161,7 +175,7 @@ class Trial(Run):
         return made
 
     def read(self, variable: Any) -> None:
-        """Heard by `flow`."""
+        self.known.scalars.is_read(variable)
 
     def scalar(self, call: Call, metric: Any, value: Any, weight: Any) -> Any:
         self.happened()
@@ -286,6 +300,13 @@ def assigns_samples(name: str) -> InputError:
         f"assigns to the variable {name!r} what depends on the samples of the batch",
         "Use a Keras metric for what is summed over batches, or assign it outside the step.",
     )
+
+
+def exactly(leaf: Any) -> Any:
+    """What can be compared with `==`; all that is no array is as good as nothing."""
+    import numpy as np
+
+    return (leaf.shape, leaf.tobytes()) if isinstance(leaf, np.ndarray) and leaf.dtype.kind != "O" else None
 
 
 def is_value(leaf: Any) -> bool:

@@ -1,0 +1,162 @@
+"""Numbers that a training step computes with and that will be others later on: counters, rates, flags.
+
+A term of a loss may weigh nothing at the first call, for as long as `optimizer.iterations`, a variable or an argument is 0. Such
+numbers are set to others while the step is tried out. Weights, slots, metrics and what belongs to layers are left alone.
+"""
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from legroom.changes.custom_arguments import Arguments, concrete
+from legroom.changes.custom_models import DEPTH, native, reachable
+from legroom.errors import InputError, LegroomError
+
+STAGES = 3
+COUNTS = (37, 1537, 1_000_003)  # for what the step itself moves on
+NUMBERS = (5, 37, 5)  # for other integers: a loop may run so often
+PARTS = (0.5, 1.0, 1.0)  # for what is 0
+
+
+@dataclass
+class Scalars:
+    """Single numbers in variables, as they are met in trials."""
+
+    moved: dict[int, Any] = field(default_factory=dict)  # by the step: counters
+    read: dict[int, Any] = field(default_factory=dict)
+    kept: dict[int, Any] = field(default_factory=dict)  # as they are
+
+    def is_read(self, variable: Any) -> None:
+        if is_number(variable) and id(variable) not in self.read and by_user():
+            self.read[id(variable)] = variable
+
+    def is_moved(self, variable: Any) -> None:
+        if is_number(variable):
+            self.moved[id(variable)] = variable
+
+    def is_of(self, optimizer: Any) -> None:
+        """All that an optimizer has but its counter."""
+        for one in (optimizer, getattr(optimizer, "inner_optimizer", None)):
+            if one is not None:
+                self.keep(one)
+                counter = native(one.iterations)
+                self.kept.pop(id(counter), None)
+                self.is_moved(counter)
+
+    def keep(self, owner: Any) -> None:
+        self.kept |= {id(variable): variable for variable in map(native, owner.variables)}
+
+    def chosen(self, function: Callable[..., Any], weights: dict[int, Any]) -> list[Any]:
+        """Those to be set to other numbers."""
+        found = {**self.moved, **self.read, **self.held_by(function)}
+        trained = {id(native(variable)) for variable, _ in weights.values()}
+        return [one for key, one in found.items() if key not in self.kept and key not in trained]
+
+    def held_by(self, function: Callable[..., Any]) -> dict[int, Any]:
+        """What the function refers to: TensorFlow reads a variable without a word where an operation is given it as it is."""
+        import keras
+
+        values = list(reachable(function, DEPTH, set()))
+        owner = getattr(function, "__self__", None)
+        values += list(vars(owner).values()) if isinstance(owner, keras.Layer) else []
+        for value in values:
+            if isinstance(value, keras.metrics.Metric | keras.Layer) and value is not owner:
+                self.keep(value)
+            elif isinstance(value, keras.optimizers.Optimizer):
+                self.is_of(value)
+        variables = [native(one) for one in values if is_variable(one)]
+        return {id(one): one for one in variables if is_number(one)}
+
+
+@contextmanager
+def later(scalars: Scalars, function: Callable[..., Any], weights: dict[int, Any], stage: int) -> Iterator[list[str]]:
+    """Meanwhile these variables have other numbers; they are named."""
+    before: list[tuple[Any, Any]] = []
+    try:
+        for variable in scalars.chosen(function, weights):
+            value = variable.numpy()
+            number = number_at(value, stage, counts=id(variable) in scalars.moved)
+            if number is not None:
+                before.append((variable, value))
+                variable.assign(number)
+        yield [str(variable.name).partition(":")[0] for variable, _ in before]
+    finally:
+        for variable, value in before:
+            variable.assign(value)
+
+
+def arguments_at(arguments: Arguments, stage: int) -> Arguments:
+    """With other numbers in place of those that are not the batch's."""
+    leaves = [
+        leaf if place in arguments.places else argument_at(leaf, stage) for place, leaf in enumerate(arguments.leaves)
+    ]
+    return replace(arguments, leaves=tuple(leaves))
+
+
+def waited(error: LegroomError, names: list[str]) -> InputError:
+    """The reason, with what it was found out by."""
+    which = f" ({', '.join(names[:5])})" if names else ""
+    return InputError(
+        f"{error.message} That shows where counters and other numbers that it computes with{which} are not what they are now.",
+        error.hint,
+    )
+
+
+def argument_at(leaf: Any, stage: int) -> Any:
+    """Whole numbers and flags of Python's are left as they are: a step may do something else for each."""
+    import numpy as np
+    import tensorflow as tf
+
+    if isinstance(leaf, float):
+        return type(leaf)(number_at(np.float64(leaf), stage))
+    if not isinstance(leaf, np.generic | np.ndarray | tf.Tensor | tf.TensorSpec) or tf.TensorShape(leaf.shape).rank:
+        return leaf
+    value = np.asarray(concrete(leaf))
+    number = number_at(value, stage) if value.ndim == 0 else None
+    if number is None:
+        return leaf
+    return value.dtype.type(number) if isinstance(leaf, np.generic | np.ndarray) else tf.constant(number, leaf.dtype)
+
+
+def number_at(value: Any, stage: int, *, counts: bool = False) -> Any:
+    """Another number of the same type; None where there is none."""
+    import numpy as np
+
+    kind = value.dtype.kind
+    if kind == "b":
+        return bool(value) != (stage == 0)
+    if kind in "iu":
+        return min((COUNTS if counts else NUMBERS)[stage], int(np.iinfo(value.dtype).max))
+    if kind != "f":
+        return None
+    if counts and stage == STAGES - 1 and float(value).is_integer():
+        return float(COUNTS[1])
+    return float(value) * (0.5, 2.0, 2.0)[stage] if value else PARTS[stage]
+
+
+def is_variable(value: Any) -> bool:
+    import keras
+    import tensorflow as tf
+
+    return isinstance(value, keras.Variable | tf.Variable)
+
+
+def is_number(variable: Any) -> bool:
+    return bool(variable.shape.rank == 0)
+
+
+def by_user() -> bool:
+    """Whether a variable is read in code that is no layer's, no metric's and no optimizer's."""
+    import keras
+
+    frame = sys._getframe(1)
+    while frame.f_code.co_name != "run_slice":
+        name, owner = frame.f_code.co_name, frame.f_locals.get(next(iter(frame.f_code.co_varnames), ""))
+        if isinstance(owner, keras.metrics.Metric | keras.optimizers.Optimizer | keras.random.SeedGenerator):
+            return False
+        if (name == "__call__" and isinstance(owner, keras.Layer)) or frame.f_back is None:
+            return False
+        frame = frame.f_back
+    return True
