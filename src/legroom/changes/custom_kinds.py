@@ -215,20 +215,23 @@ class Judge:
         rows = all(part.ndim and part.shape[1:] == whole.shape[1:] for part in parts)
         return kinds | ({"samples"} if rows and self.close(np.concatenate(parts), whole) else set())
 
-    def check_metrics(self, whole: Seen, parts: list[Seen]) -> None:
-        """What metrics count must add up over slices, or be the largest or the smallest."""
+    def check_metrics(self, whole: Seen, parts: list[Seen], is_added: dict[int, bool]) -> None:
+        """What metrics count must add up over slices, or be the largest or the smallest where it is not added to what there was."""
         import numpy as np
 
         if any(len(part.counted) != len(whole.counted) for part in parts):
             return
-        for (name, held, after), *others in zip(whole.counted, *(part.counted for part in parts), strict=True):
+        each = zip(whole.counted, *(part.counted for part in parts), strict=True)
+        for number, ((name, held, after), *others) in enumerate(each):
             found = [other[2] for other in others]
             if any(one.shape != after.shape or not np.all(np.isfinite(one)) for one in (after, *found)):
                 continue
             added = sum(one - held for one in found)
             size = max(norm(one - held) for one in found)
-            many = any(self.close(combined(found), after) for combined in (np.maximum.reduce, np.minimum.reduce))
-            if not many and not self.close(added, after - held, size):
+            many = (np.maximum.reduce, np.minimum.reduce) if not is_added.get(number) else ()
+            if not any(self.close(combined(found), after) for combined in many) and not self.close(
+                added, after - held, size
+            ):
                 raise cannot(
                     f"gives the metric {name!r} what does not add up over the slices: one number for the batch, say",
                     "Give it a value for each sample, or make it a keras.metrics.Mean of one number.",

@@ -15,6 +15,7 @@ from typing import Any
 
 from legroom.capture.frames import reason_of
 from legroom.capture.quiet import unheard
+from legroom.changes import custom_counts
 from legroom.changes.custom_arguments import Arguments, concrete, front_of
 from legroom.changes.custom_flow import Flow
 from legroom.changes.custom_hooks import listened
@@ -275,8 +276,16 @@ class Probe:
         if (last.outline(), last.updates()) != (whole.outline(), whole.updates()):
             raise cannot("updates something else with a slice than with the whole batch")
         judge.check_updates(whole, parts, last)
-        judge.check_metrics(whole, parts)
+        self.try_counts(arrays, whole)
+        judge.check_metrics(whole, parts, self.known.added)
         return judge.candidates(gradients, tables, whole, parts, last)
+
+    def try_counts(self, arrays: list[Any], whole: Seen) -> None:
+        """What metrics make of other numbers than those that they hold."""
+        if custom_counts.unknown(whole.counted, self.known.added):
+            with custom_counts.moved(list(self.known.counts.values())):
+                again = self.try_rows(arrays, (0, ROWS)).seen
+            self.known.added |= custom_counts.added(whole.counted, again.counted)
 
     def check_draws(self, whole: Seen, part: Seen) -> None:
         if whole.repeated != part.repeated:

@@ -13,7 +13,7 @@ from typing import Any
 
 from legroom.changes.custom_digest import digest_of
 from legroom.changes.custom_flow import Flow, Source
-from legroom.changes.custom_hooks import Call
+from legroom.changes.custom_hooks import ASSIGNS, Call
 from legroom.changes.custom_later import Scalars
 from legroom.changes.custom_models import native
 from legroom.changes.custom_run import Kinds, Run, cannot, default_graph, of_variables, state_owner
@@ -46,6 +46,10 @@ class Known:
     before: dict[int, tuple[Any, Any]] = field(default_factory=dict)  # trained variables, and their values
     reasons: dict[str, None] = field(default_factory=dict)
     inlined: list[Any] = field(default_factory=list)
+    counts: dict[int, Any] = field(default_factory=dict)  # variables of metrics
+    added: dict[int, bool] = field(
+        default_factory=dict
+    )  # whether a metric adds to what it holds, in the order of `Seen.counted`
     scalars: Scalars = field(default_factory=Scalars)
     built: bool = False  # what is made at a step's first call gets its own random numbers
     random: bool = False
@@ -157,9 +161,11 @@ class Trial(Run):
         owner = state_owner()
         if isinstance(owner, keras.Layer):
             self.known.reasons[f"{owner.name} changes its state from slice to slice"] = None
-        elif isinstance(owner, keras.metrics.Metric) and name in ("assign", "assign_add") and default_graph() is None:
+        elif isinstance(owner, keras.metrics.Metric) and name in ASSIGNS and default_graph() is None:
             held, given = whole_of(variable), whole_of(values[0])
-            self.seen.counted.append((owner.name, held, given if name == "assign" else held + given))
+            after = {"assign": given, "assign_add": held + given, "assign_sub": held - given}[name]
+            self.seen.counted.append((owner.name, held, after))
+            self.known.counts[id(variable)] = variable
         if owner is not None:
             return variable
         self.happened()
