@@ -13,10 +13,10 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from legroom.capture.frames import reason_of
 from legroom.capture.quiet import unheard
 from legroom.changes import custom_counts
 from legroom.changes.custom_arguments import Arguments, concrete, front_of
+from legroom.changes.custom_failed import failure
 from legroom.changes.custom_flow import Flow
 from legroom.changes.custom_hooks import listened
 from legroom.changes.custom_kinds import MASKED, SHARES, Candidates, Judge, choose
@@ -32,7 +32,7 @@ from legroom.changes.made_up import CUTS, IGNORED, ROWS, random_like, rows_of, w
 from legroom.changes.microbatch_kinds import eagerly
 from legroom.changes.microbatch_loop import Found
 from legroom.changes.sparse import add_gradients, with_tables
-from legroom.errors import InputError, LegroomError
+from legroom.errors import LegroomError
 
 TOLERANCE = 1e-3  # of a gradient
 LOOSE = 5e-2  # in 16 bits
@@ -40,7 +40,6 @@ STYLES = ("signed", "binary", *IGNORED)
 LARGER = (4.0, 30.0)  # times
 Pattern = tuple[int, frozenset[int]]  # of truths, and which comparisons get them
 MOST_RUNS = 48  # of a few rows each, to try marks with
-ANY_SIZE = "It must take batches of any size: let sizes come from the batch, as tf.shape(x)[0]."
 
 
 def find_kinds(function: Callable[..., Any], arguments: Arguments) -> Kinds:
@@ -112,8 +111,8 @@ class Probe:
                 "Decorate the function that applies the gradients too.",
             )
         if found is None:
-            why = "its numbers were not finite" if failed is None else reason_of(failed) or one_line(failed)
-            raise InputError(f"The training step could not be tried out on {ROWS} samples: {why}", ANY_SIZE)
+            why = failure(failed)
+            raise why from (None if why is failed else failed)
         return found
 
     def compare_with_marks(self, found: Candidates) -> Candidates:
@@ -241,6 +240,10 @@ class Probe:
         try:
             with listened(trial), hearing(flow.heard), comparing(self.heard[-1]) if whole else nullcontext():
                 trial.returned(run_slice())
+        except Exception:
+            if trial.error is not None:  # TensorFlow has written around it
+                raise trial.error from None
+            raise
         finally:
             self.compared[rows] = flow.compared
             trial.put_back()
@@ -307,10 +310,6 @@ def check(whole: Seen) -> None:
         raise cannot(
             "takes no gradients of variables with a tf.GradientTape", "Decorate the function that opens the tape."
         )
-
-
-def one_line(error: BaseException) -> str:
-    return f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
 
 
 def tables_in(trials: Mapping[int, Seen]) -> list[tuple[bool, ...]]:

@@ -14,6 +14,7 @@ from typing import Any, Literal, Protocol
 from legroom.changes.custom_hooks import Call
 from legroom.changes.custom_models import native, updates
 from legroom.changes.custom_order import after_reads
+from legroom.changes.custom_values import like, over, rows_of, times
 from legroom.changes.microbatch_loop import Found, shaped
 from legroom.changes.sparse import add_gradients, plain, scaled, with_tables
 from legroom.errors import InputError
@@ -21,6 +22,10 @@ from legroom.records.plan import Exactness
 
 AROUND_KERAS = re.compile(r"\A.*?\x1b\[1m(.*?)\x1b\[0m", re.DOTALL)
 OTHERWISE = "Plan with something other than micro-batches."
+UNKNOWN_SHAPE = (
+    "returns a value whose shape is not known before it is computed, so that slices' values cannot be added up",
+    "Give it its shape, as tf.ensure_shape(value, [10]), or leave it out.",
+)
 Kind = Literal[
     "mean", "sum", "samples", "last", "constant", "weighted"
 ]  # how the slices' values make the batch's; constant: as last; weighted: a mean with the weights beside them
@@ -208,7 +213,7 @@ class Run:
     def output(self, leaf: Any, kind: Kind) -> Any:
         import tensorflow as tf
 
-        if kind == "last":
+        if kind == "last" or leaf is None:  # the size of a batch that a graph does not know
             return leaf
         own = tf.constant(leaf, tf.float64) if isinstance(leaf, float) else tf.convert_to_tensor(leaf)
         if kind == "samples":
@@ -216,6 +221,8 @@ class Run:
             self.rows.append(own)
             return own if self.early else like(leaf, add_gradients(next(self.tensors), own).values)
         own = share(own, kind, self.fraction)
+        if self.early and not own.shape.is_fully_defined():
+            self.refuse(*UNKNOWN_SHAPE)
         self.sums.append(own)
         return own if self.early else like(leaf, next(self.scalars) + own)
 
@@ -223,9 +230,9 @@ class Run:
         """What an early slice adds to the sums."""
         return Found((*self.gradients, *self.rows), tuple(self.sums))
 
-    def refuse(self, why: str) -> None:
+    def refuse(self, why: str, hint: str = OTHERWISE) -> None:
         """Kept too: AutoGraph wraps what it does not know."""
-        self.error = cannot(why)
+        self.error = cannot(why, hint)
         raise self.error
 
 
@@ -278,35 +285,6 @@ def as_given(value: Any, variable: Any) -> Any:
 def share(value: Any, kind: Kind, fraction: Any) -> Any:
     """What a slice adds to the batch's value."""
     return scaled(value, fraction) if kind == "mean" else value
-
-
-def times(value: Any, weight: Any) -> Any:
-    import tensorflow as tf
-
-    value = tf.convert_to_tensor(value)
-    return value * tf.cast(weight, value.dtype)
-
-
-def over(total: Any, weights: Any) -> Any:
-    import tensorflow as tf
-
-    return tf.math.divide_no_nan(total, tf.cast(weights, total.dtype))
-
-
-def rows_of(tensor: Any) -> Any:
-    """Samples travel through the loop as sparse gradients do, which are put one after the other."""
-    import tensorflow as tf
-
-    return tf.IndexedSlices(tensor, tf.range(tf.shape(tensor)[0]), tf.constant([0] * tensor.shape.rank))
-
-
-def like(leaf: Any, tensor: Any) -> Any:
-    """As the step returns it by itself: a tensor, or a number of Python's or NumPy's."""
-    import numpy as np
-
-    if isinstance(leaf, np.ndarray | np.generic):
-        return tensor.numpy()
-    return type(leaf)(tensor.numpy()) if isinstance(leaf, int | float) else tensor
 
 
 def of_variables(sources: Any) -> bool:

@@ -35,6 +35,7 @@ OTHER_GRADIENTS = (
     "changes its gradients, before it applies them, by something else than the gradients themselves",
     "Let nothing but gradients and constants decide, not the size of the batch or its samples.",
 )
+VECTORIZED = "tensorflow.python.ops.parallel_for"  # traces whatever it maps over, and refuses to run it
 HALF = ("float16", "bfloat16")
 
 
@@ -122,7 +123,7 @@ class Trial(Run):
         self.happened()
         self.check_unchanged(target)
         if default_graph() is not None:
-            raise cannot("takes its gradients inside a function that cannot be run eagerly")
+            self.refuse("takes its gradients inside a function that cannot be run eagerly, such as tape.jacobian's")
         if any(other is not tape and other._recording for other in self.tapes):
             raise cannot("takes the gradient of a gradient")
         for variable in map(native, tf.nest.flatten(sources)):
@@ -190,6 +191,8 @@ class Trial(Run):
         self.seen.of_slice["scalars"] += [self.flow.of_slice(value), self.flow.of_slice(weight)]
 
     def function(self, call: Call, function: Any, args: Any, kwargs: Any) -> Any:
+        if function.python_function.__module__.startswith(VECTORIZED):
+            return call()
         self.inside.append(function)
         try:
             return function.python_function(*args, **kwargs)

@@ -3,6 +3,7 @@
 import functools
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from numbers import Integral
 from pathlib import Path
 from typing import Any
 
@@ -59,7 +60,7 @@ def train_step(  # noqa: PLR0913
     allow = require_allowed((allow,) if isinstance(allow, str) else allow)
     if chosen is not None and chosen.exactness == "inexact":
         allow = (*allow, ALLOWED)  # the plan was made with it
-    count = micro_batches if micro_batches is not None else counts[0] if counts else None
+    count = plain_number(micro_batches) if micro_batches is not None else counts[0] if counts else None
     others = tuple(action for action in actions if action.name != "microbatch")
     kept = Journal(None if report is None else Path(report)).path
 
@@ -76,6 +77,11 @@ def train_step(  # noqa: PLR0913
     if guard or others or is_tf_function(function):
         return DecoratedStep(function, decorate)
     return decorate(function)  # a plain one, which Python binds and TensorFlow traces as it is
+
+
+def plain_number(count: Any) -> Any:
+    """One of NumPy's as Python's; anything else is looked at where batches are cut."""
+    return int(count) if isinstance(count, Integral) and not isinstance(count, bool) else count
 
 
 def chosen_plan(plan: Any) -> Plan:
