@@ -150,6 +150,16 @@ def test_steps_that_do_not_fit_are_taken_in_micro_batches(tmp_path, body):
     assert found["losses"] == pytest.approx(right["losses"], rel=1e-4)
 
 
+@pytest.mark.parametrize("trained", [False, True])
+def test_a_crash_under_a_budget_is_not_tried_again_where_nothing_was_trained(tmp_path, trained):
+    crash = "import os, signal; os.kill(os.getpid(), signal.SIGSEGV)"
+    body = WIDE + crash if not trained else FUNCTION.replace("for _ in range(3)]", "for _ in range(1)]\n" + crash)
+    done, _ = python(tmp_path, body, "--no-plan", "--restarts", "1", "--budget", "100MiB")
+    assert done.returncode == 128 + signal.SIGSEGV
+    assert ("restart 1 of 1" in done.stderr) == trained
+    assert ("the budget of 100 MiB is most likely smaller" in done.stderr) != trained
+
+
 def test_a_step_of_ones_own_is_planned(tmp_path):
     _, right = python(tmp_path / "plain", FUNCTION, under_run=False, TF_ENABLE_ONEDNN_OPTS="0")
     done, found = python(tmp_path / "short", FUNCTION, "--budget", "40MiB")

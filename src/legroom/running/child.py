@@ -44,6 +44,7 @@ def watch(settings: Settings, *, on_cpu: bool) -> None:
     from legroom.running.fits import Fits
     from legroom.running.functions import Functions
     from legroom.running.store import Store
+    from legroom.running.untrained import expect_training
 
     store = Store(settings.home)
     fits = Fits(settings, store)
@@ -59,6 +60,7 @@ def watch(settings: Settings, *, on_cpu: bool) -> None:
 
     def tensorflow_came(module: Any) -> None:
         functions.install()
+        expect_training(settings)
         if settings.budget_bytes is not None and not on_cpu:
             limit_gpus(module, settings.budget_bytes)
 

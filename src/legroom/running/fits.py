@@ -21,6 +21,7 @@ from legroom.records.plan import Plan
 from legroom.running.settings import Settings
 from legroom.running.speech import say
 from legroom.running.store import Store
+from legroom.running.untrained import begun
 
 VERBS = ("fit", "evaluate", "predict", "train_on_batch")
 TRAINS = ("fit", "train_on_batch")
@@ -65,6 +66,7 @@ class Fits:
                     return self.fit(model, method, arguments)
                 if verb == "train_on_batch":
                     return self.train_on_batch(model, method, arguments)
+                begun(self.store.folder)
                 return method(model, **{**arguments, "callbacks": [*listed(arguments), self.guard(arguments)]})
             finally:
                 self.inside = False
@@ -127,6 +129,7 @@ class Fits:
             guard.set_model(model)
             guard.start = self.settings.way
             guard.on_train_begin()
+            begun(self.store.folder)
         return method(model, **arguments)
 
     def planned(self, model: Any, arguments: dict[str, Any], number: int) -> Plan | None:

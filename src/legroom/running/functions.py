@@ -18,6 +18,7 @@ from legroom.records.plan import Plan
 from legroom.running.fits import Fits
 from legroom.running.settings import Settings
 from legroom.running.speech import say
+from legroom.running.untrained import begun
 
 GUARDED = "_legroom_guarded"  # on a function: its guarded step, or False
 EAGER = (
@@ -33,6 +34,7 @@ class Functions:
     settings: Settings
     fits: Fits  # what is called from inside `fit` is Keras' own
     said: bool = False
+    began: bool = False
 
     def install(self) -> None:
         """Right after TensorFlow was imported."""
@@ -44,12 +46,20 @@ class Functions:
 
         @wraps(entered)
         def enter(tape: Any) -> Any:
+            if not self.fits.inside:
+                self.begin()
             if not self.said and not self.elsewhere() and at_top():
                 self.said = True
                 say(EAGER)
             return entered(tape)
 
         tf.GradientTape.__enter__ = enter
+
+    def begin(self) -> None:
+        """The script trains from now on."""
+        if not self.began and os.getpid() == self.fits.process:
+            self.began = True
+            begun(self.settings.home)
 
     def elsewhere(self) -> bool:
         return self.fits.inside or own_work.on or os.getpid() != self.fits.process
@@ -64,6 +74,8 @@ class Functions:
             try:
                 if found is None:
                     found = self.decide(function, original, args, kwargs)
+                    if found is not False or takes_gradients(function):
+                        self.begin()
                     vars(function)[GUARDED] = found  # there, so that it goes when the function does
                 return original(function, *args, **kwargs) if found is False else found(*args, **kwargs)
             finally:
@@ -121,6 +133,12 @@ def perform_plan(function: Any, plan: Plan) -> int:
         model = model_of(function)
         perform(model, actions_for(replace(plan, actions=others), model))
     return counts[0] if counts else 1
+
+
+def takes_gradients(function: Any) -> bool:
+    from legroom.changes.custom_models import names_in
+
+    return "GradientTape" in names_in(function)
 
 
 def at_top() -> bool:

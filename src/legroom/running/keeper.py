@@ -20,6 +20,7 @@ from legroom.guard.callback import Guard
 from legroom.running import chance, order
 from legroom.running.arrays import array_of
 from legroom.running.store import AGAIN, BEGIN_AGAIN, State, Store
+from legroom.running.untrained import begun
 
 PLAIN = (bool, int, float, str, type(None))
 LATE = ("min_delta",)  # Keras' monitors turn its sign themselves, at the end of their first epoch
@@ -49,6 +50,7 @@ class Keeper(keras.callbacks.Callback):  # type: ignore[misc]
     # what Keras calls
 
     def on_train_begin(self, logs: Any = None) -> None:
+        begun(self.store.folder)
         self.guard.position.saw = self.saw
         self.stream = stream_of_fit()
         self.begun = [plain_of(other) for other in self.others]
