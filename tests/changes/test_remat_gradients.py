@@ -200,6 +200,67 @@ def subclassed() -> Case:
     return Case(model, numbers(5, 6), numbers(5, 2), [(0, 2), (3, 4), (4, 5)])
 
 
+class Masked(keras.Model):  # type: ignore[misc]
+    """Attention takes the mask off the tensor that it is given, so that the layer after it sees none; a layer that does nothing is the tensor."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table = layers.Embedding(9, 4, mask_zero=True)
+        self.nothing = layers.Dropout(0.0)
+        self.first = layers.MultiHeadAttention(2, 3)
+        self.second = layers.GroupQueryAttention(3, 4, 2)
+        self.top = layers.Dense(2)
+
+    def call(self, ids: Any) -> Any:
+        words = self.table(ids)
+        same = self.nothing(words)
+        return self.top(keras.ops.mean(self.second(self.first(same, same), words), axis=1))
+
+
+@case
+def masks_that_are_taken_off() -> Case:
+    ids = np.random.default_rng(0).integers(1, 9, (5, 7)).astype("int32")
+    ids[:, 4:] *= np.arange(15).reshape(5, 3) % 2
+    model = Masked()
+    model(ids)
+    return Case(model, ids, numbers(5, 2), [(1, 2), (2, 3), (3, 4)], tolerance=1e-4)
+
+
+class Mixed(keras.layers.Layer):  # type: ignore[misc]
+    """Takes and returns more than tensors."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.dense = layers.Dense(6, activation="tanh")
+
+    def build(self, shape: Any) -> None:
+        self.dense.build(shape)
+
+    def call(self, x: Any, extra: Any = None, add: float = 0.5) -> Any:
+        return {"x": self.dense(x), "both": (x, [extra, add]), "nothing": None, "scale": 3, "name": "mixed"}
+
+
+class Mixture(keras.Model):  # type: ignore[misc]
+    def __init__(self) -> None:
+        super().__init__()
+        self.mixed, self.again, self.top = Mixed(), Mixed(), layers.Dense(2)
+
+    def call(self, x: Any) -> Any:
+        one = self.mixed(x, extra={"tensor": keras.ops.tanh(x)})
+        extra, add = one["both"][1]
+        two = self.again(one["x"] * one["scale"] + add + extra["tensor"])
+        if (two["nothing"], two["name"], two["both"][1]) != (None, "mixed", [None, 0.5]):
+            raise AssertionError(two)
+        return self.top(two["x"] + two["both"][0])
+
+
+@case
+def more_than_tensors() -> Case:
+    model = Mixture()
+    model(numbers(5, 6))
+    return Case(model, numbers(5, 6), numbers(5, 2), [(0, 1), (1, 2)])
+
+
 @case
 def frozen_backbone() -> Case:
     base = keras.Sequential(

@@ -46,7 +46,7 @@ def found_on_jax(names: list[str]) -> Any:
     return json.loads(lines[0][6:])
 
 
-QUICK = ["nested", "subclassed"]
+QUICK = ["nested", "subclassed", "masks_that_are_taken_off", "more_than_tensors"]
 
 
 @pytest.fixture(scope="module")

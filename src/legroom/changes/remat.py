@@ -125,6 +125,7 @@ def crossing(unit: Unit) -> list[Any]:
 def rematerialise(model: Any, blocks: Sequence[Sequence[str]]) -> Callable[[], None]:
     """Makes each block of consecutive segments (see `segments_of`) forget its insides; the answer undoes it, as often as called."""
     units = buildable_units(model)
+    refuse_no_blocks(blocks)
     if any(hooked(instance) for instance in instances(model, units)):
         raise InputError(f"The model {model.name!r} is rematerialised already.", "Undo that first.")
     groups = [group_of(units, tuple(block), model.name) for block in blocks if block]
@@ -181,6 +182,7 @@ def forget_compiled(model: Any) -> None:
 def exactness(model: Any, blocks: Sequence[Sequence[str]]) -> tuple[Exactness, tuple[str, ...]]:
     """Recomputation is exact wherever it is not refused: masks, statistics and gradients are the plain model's."""
     units = buildable_units(model)
+    refuse_no_blocks(blocks)
     for block in blocks:
         if block:
             group_of(units, tuple(block), model.name)
@@ -234,6 +236,15 @@ def buildable_units(model: Any) -> tuple[Unit, ...]:
             f"The model {model.name!r} is not built, so its parts are not known.", "Call it once on a batch."
         )
     return units_of(model)
+
+
+def refuse_no_blocks(blocks: Any) -> None:
+    each = blocks if isinstance(blocks, list | tuple) else [None]
+    if not all(isinstance(block, list | tuple) and all(isinstance(name, str) for name in block) for block in each):
+        raise InputError(
+            f"Blocks are lists of the names of segments. Received: {blocks!r}.",
+            'For example [["dense", "relu"], ["dense_1"]] (see segments_of).',
+        )
 
 
 def refuse_replicas(model: Any) -> None:

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
+from legroom.changes.remat_leaves import each_once
 from legroom.errors import InputError
 
 Function = Callable[[list[Any]], list[Any]]
@@ -24,12 +25,18 @@ Function = Callable[[list[Any]], list[Any]]
 
 @dataclass(frozen=True)
 class Ran:
-    """What one run of a block gave: outputs with their masks, the variables it wanted to change, the losses it added."""
+    """What one run of a block gave: outputs with their masks, the variables it wanted to change, the losses it added.
+
+    `left` are the masks of inputs, by their places, that it took off (None) or put on; `passed` are the places of outputs that are
+    inputs as they came in, with these inputs' places.
+    """
 
     outputs: list[Any]
     masks: list[Any]
     updates: list[tuple[Any, Any]]
     losses: list[tuple[Any, Any]]
+    left: dict[int, Any] = field(default_factory=dict)
+    passed: dict[int, int] = field(default_factory=dict)
 
 
 @dataclass(eq=False)
@@ -73,6 +80,7 @@ def run(block: Block, function: Function, inputs: list[Any], training: bool) -> 
     framework = importlib.import_module(name)
     if not framework.records(inputs, training):
         return function(inputs)
+    inputs, function = each_once(inputs, function)
     surroundings = current_surroundings()
     while True:
         variables = block.variables()
@@ -91,10 +99,12 @@ def run(block: Block, function: Function, inputs: list[Any], training: bool) -> 
         variable.assign(value)
     for owner, loss in ran.losses:
         owner.add_loss(loss)
+    for place, mask in ran.left.items():
+        backend.set_keras_mask(inputs[place], mask)
     for output, mask in zip(ran.outputs, ran.masks, strict=True):
         if mask is not None:
             backend.set_keras_mask(output, mask)
-    return list(ran.outputs)
+    return [inputs[ran.passed[k]] if k in ran.passed else output for k, output in enumerate(ran.outputs)]
 
 
 def refuse_changed_weights(block: Block, ran: Ran) -> None:
@@ -123,13 +133,20 @@ def run_purely(bound: Bound, inputs: list[Any], masks: list[Any], values: list[A
         if mask is not None:
             backend.set_keras_mask(tensor, mask)
     scope = block_scope()(list(zip(bound.variables, values, strict=True)), collect_losses=True)
-    left = tensors_left(bound.layers)
+    held = tensors_left(bound.layers)
     with standing_in(bound.surroundings), scope:
         outputs = bound.function(inputs)
         found = [backend.get_keras_mask(output) for output in outputs]
         losses = [(owner_of(loss, bound.layers), loss) for loss in scope.losses]
-    refuse_side_channels(left, tensors_left(bound.layers))
-    return Ran(outputs, found, list(scope.changed.values()), losses)
+    refuse_side_channels(held, tensors_left(bound.layers))
+    now = {place: backend.get_keras_mask(tensor) for place, tensor in enumerate(inputs)}
+    left = {place: mask for place, mask in now.items() if mask is not masks[place]}
+    return Ran(outputs, found, list(scope.changed.values()), losses, left, passed_through(inputs, outputs))
+
+
+def passed_through(inputs: Sequence[Any], outputs: Sequence[Any]) -> dict[int, int]:
+    places = {id(tensor): place for place, tensor in enumerate(inputs)}
+    return {k: places[id(output)] for k, output in enumerate(outputs) if id(output) in places}
 
 
 def tensors_left(layers: Sequence[Any]) -> dict[tuple[int, str], tuple[str, Any]]:

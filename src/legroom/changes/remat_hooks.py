@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from legroom.changes.remat_block import Block, run
+from legroom.changes.remat_leaves import filled, template_of, tensors_in
 from legroom.changes.remat_units import Unit, inputs_of, nodes_of, outputs_of
 
 MARK = "legroom_rematerialises"
@@ -152,19 +153,20 @@ def hook_layer(unit: Unit) -> list[Callable[[], None]]:
             return plain(*arguments, **keywords)
         flat = keras.tree.flatten((arguments, keywords))
         places = [place for place, value in enumerate(flat) if keras.ops.is_tensor(value)]
-        structure: list[Any] = []
+        templates: list[Any] = []
 
         def function(values: list[Any]) -> list[Any]:
-            filled = list(flat)
+            leaves = list(flat)
             for place, value in zip(places, values, strict=True):
-                filled[place] = value
-            inner, named = keras.tree.pack_sequence_as((arguments, keywords), filled)
-            outputs = plain(*inner, **named)
-            structure.append(outputs)
-            return list(keras.tree.flatten(outputs))
+                leaves[place] = value
+            inner, named = keras.tree.pack_sequence_as((arguments, keywords), leaves)
+            returned = plain(*inner, **named)
+            if not templates:
+                templates.append(template_of(unit.name, returned, flat))
+            return tensors_in(returned)
 
         outputs = run(block, function, [flat[place] for place in places], training_around(keywords))
-        return keras.tree.pack_sequence_as(structure[0], outputs)
+        return filled(templates[0], outputs)
 
     return [hook(layer, "call", call)]
 

@@ -24,9 +24,10 @@ def checkpoint(block: Block, pure: Any, arguments: Arguments, trainable: list[bo
     def function(inputs: list[Any], masks: list[Any], values: list[Any]) -> Any:
         ran = pure(inputs, masks, values)
         named.append(ran)
-        return ran.outputs, ran.masks, [value for _, value in ran.updates], [loss for _, loss in ran.losses]
+        return ran.outputs, ran.masks, [value for _, value in ran.updates], [loss for _, loss in ran.losses], ran.left
 
-    outputs, masks, updates, losses = jax.checkpoint(function)(*arguments)
+    outputs, masks, updates, losses, left = jax.checkpoint(function)(*arguments)
     variables = [variable for variable, _ in named[-1].updates]
     owners = [owner for owner, _ in named[-1].losses]
-    return Ran(outputs, masks, list(zip(variables, updates, strict=True)), list(zip(owners, losses, strict=True)))
+    pairs = list(zip(variables, updates, strict=True)), list(zip(owners, losses, strict=True))
+    return Ran(outputs, masks, *pairs, left, named[-1].passed)

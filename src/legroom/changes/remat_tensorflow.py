@@ -13,13 +13,15 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 from weakref import WeakKeyDictionary
 
 from legroom.changes.host_random import generators_of, states_of
 from legroom.changes.own_code import has_own_code
 from legroom.changes.remat_block import Block, Ran
+from legroom.changes.remat_outer import CALLS, nothing_from_outside, refuse_from_outside
+from legroom.changes.remat_tapes import refuse_forward_mode
 from legroom.errors import InputError
 
 Arguments = tuple[list[Any], list[Any], list[Any]]
@@ -41,7 +43,6 @@ HARMLESS |= {
 }  # Keras' own RNNs drop out before cuDNN
 HARMLESS |= {"Assert", "PrintV2", "Placeholder", "TensorListFromTensor", "EmptyTensorList", "TensorListReserve"}
 generators: WeakKeyDictionary[Block, list[Any]] = WeakKeyDictionary()  # that a block's code refers to
-CALLS = {"While", "If", "Case", "StatefulPartitionedCall", "PartitionedCall", "StatelessWhile", "StatelessIf"}
 
 
 def records(inputs: list[Any], training: bool) -> bool:
@@ -60,6 +61,7 @@ def checkpoint(block: Block, pure: Any, arguments: Arguments, trainable: list[bo
     refuse_composites(inputs)
     places = [place for place, mask in enumerate(masks) if mask is not None]
     given = [tf.convert_to_tensor(tensor) for tensor in (*inputs, *(masks[place] for place in places), *values)]
+    refuse_forward_mode(block.name, given)
     cut = len(inputs), len(inputs) + len(places)
     differentiable = [True] * cut[0] + [False] * len(places) + trainable
     eager = tf.executing_eagerly()
@@ -81,13 +83,19 @@ def checkpoint(block: Block, pure: Any, arguments: Arguments, trainable: list[bo
     refuse_side_effects_of_eager_code(block, run, given)
     kept: list[Ran] = []
 
+    # Inside, the inputs are other tensors than outside: so it is seen what the block is given, and what it takes from there itself.
     @tf.custom_gradient  # type: ignore[untyped-decorator]
     def recomputed(*tensors: Any) -> Any:
+        with record.stop_recording():
+            here = not_before(tensors[: cut[0]], tensors[cut[1] :])
+            here = [*map(tf.identity, tensors[: cut[0]]), *tensors[cut[0] : cut[1]], *here]
         before = None if eager else operation_count()
-        with record.stop_recording(), nothing_drawn(block):
-            ran = run([*tensors[: cut[1]], *not_before(tensors[: cut[0]], tensors[cut[1] :])])
+        with record.stop_recording(), nothing_drawn(block), nothing_taken(block):
+            ran = run(here)
         if before is not None:
-            refuse_side_effects(block, tf.compat.v1.get_default_graph(), before)
+            graph = tf.compat.v1.get_default_graph()
+            refuse_side_effects(block, graph, before)
+            refuse_from_outside(block.name, graph, before, here)
         kept.append(ran)
 
         def gradient(*upstream: Any, variables: Sequence[Any] = ()) -> Any:
@@ -121,7 +129,9 @@ def checkpoint(block: Block, pure: Any, arguments: Arguments, trainable: list[bo
     first = kept.pop()
     outputs, losses = results[: len(first.outputs)], results[len(first.outputs) :]
     owners = [owner for owner, _ in first.losses]
-    return Ran(list(outputs), first.masks, first.updates, list(zip(owners, losses, strict=True)))
+    return Ran(
+        list(outputs), first.masks, first.updates, list(zip(owners, losses, strict=True)), first.left, first.passed
+    )
 
 
 def results_of(ran: Ran) -> list[Any]:
@@ -160,7 +170,9 @@ def not_before(inputs: Sequence[Any], values: Sequence[Any]) -> list[Any]:
     """The block's state, its seeds only when the inputs are there: or a free thread draws every block's random numbers at the start."""
     import tensorflow as tf
 
-    if tf.executing_eagerly() or in_xla():
+    if tf.executing_eagerly():
+        return [tf.identity(value) for value in values]
+    if in_xla():
         return list(values)
     with tf.control_dependencies(inputs):
         return [tf.identity(value) if value.dtype.is_integer else value for value in values]
@@ -228,6 +240,15 @@ def nothing_drawn(block: Block) -> Iterator[None]:
             f"The block {block.name!r} cannot be recomputed: its code draws random numbers by NumPy or Python, and would draw others in a second run.",
             "Draw them by keras.random with a SeedGenerator, or leave that layer out.",
         )
+
+
+def nothing_taken(block: Block) -> AbstractContextManager[None]:
+    """Op by op, layers with code that is not Keras' own are listened to."""
+    import tensorflow as tf
+
+    if not tf.executing_eagerly() or not any(has_own_code(layer) for layer in layers_in(block)):
+        return nullcontext()
+    return nothing_from_outside(block.name)
 
 
 def refuse_side_effects_of_eager_code(block: Block, run: Any, given: Sequence[Any]) -> None:
