@@ -7,12 +7,14 @@ ROWS = 6
 CUTS = ((0, 4), (4, 6))  # uneven, so that a plain mean of slices is told from a weighted one
 LENGTH = 5  # where a dimension other than the batch's is not known
 LARGE = 1000.0
+SOME = "binary, some"
+ABOVE, SHARES = "above", "shares"  # floats from 1 on and integers of 1 and 2; floats that add up to 1 in each row
 WORDS = ("a", "b", "some more")
 IGNORED = (-1.0, 255.0, -100.0, -999.0, float("nan"))  # what labels that a loss leaves out are often marked with
 
 
-def random_like(tree: Any, style: str, seed: int = 0) -> Any:
-    """Small random arrays shaped as these tensors: integers are 0 or 1, floats as `style` says."""
+def random_like(tree: Any, style: str, seed: int = 0, rows: int = ROWS) -> Any:
+    """Small random arrays shaped as these tensors: integers are 0 or 1, floats as `style` says; with "some" in each row one is 1 at least."""
     import keras
     import numpy
 
@@ -21,22 +23,27 @@ def random_like(tree: Any, style: str, seed: int = 0) -> Any:
     def one(tensor: Any) -> Any:
         if tensor is None:
             return None
-        shape = (ROWS, *(LENGTH if size is None else size for size in tensor.shape[1:]))
+        shape = (rows, *(LENGTH if size is None else size for size in tensor.shape[1:]))
         dtype = keras.backend.standardize_dtype(tensor.dtype)
         if dtype == "string":
             return random.choice(WORDS, shape)
         if dtype == "bfloat16":
             dtype = "float32"  # NumPy has none
         if "float" not in dtype or style.startswith("binary"):
-            often = numpy.linspace(0.1, 0.9, ROWS).reshape(ROWS, *[1] * (len(shape) - 1))  # not alike in the two slices
-            return (random.random(shape) < often).astype(dtype)
-        values = random.uniform(0.05, 0.95, shape) if style == "unit" else random.normal(size=shape)
-        return values.astype(dtype)
+            often = numpy.linspace(0.1, 0.9, rows).reshape(rows, *[1] * (len(shape) - 1))  # not alike in the two slices
+            truths = random.random(shape) < often
+            if style == SOME and truths.ndim > 1:
+                truths[..., 0] = True
+            return (truths + (style == ABOVE and dtype != "bool")).astype(dtype)
+        values = random.normal(size=shape) if style == "signed" else random.uniform(0.05, 0.95, shape)
+        if style == SHARES and len(shape) > 1:
+            values /= values.sum(axis=-1, keepdims=True)
+        return (values + (style == ABOVE)).astype(dtype)
 
     return keras.tree.map_structure(one, tree)
 
 
-def rows_of(arrays: Any, start: int, stop: int) -> Any:
+def rows_of(arrays: Any, start: int, stop: int | None) -> Any:
     import keras
 
     def cut(array: Any) -> Any:

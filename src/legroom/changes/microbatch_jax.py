@@ -74,7 +74,7 @@ class Step:
             self.check_metrics(state, cut.data)
         loss = self.learn(state, cut)
         if not cut.single:
-            self.losses.check_samples(keras.utils.unpack_x_y_sample_weight(cut.data)[0])
+            self.losses.check_samples(keras.utils.unpack_x_y_sample_weight(cut.data)[0], cut.size)
         factors = self.count_masks(state, cut, loss) if loss.mixed and not cut.single else None
         carry, logs = self.accumulate(state, cut, loss, factors)
         return self.finish(state, cut, loss, (carry, logs), grow=factors is None and not cut.single)

@@ -3,14 +3,15 @@ whole and once in two slices, also with comparisons that are made to come out ot
 """
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any, Literal, TypeVar
 
+from legroom.changes.cutting import FEW, Cutting, Place
 from legroom.changes.forced import PATTERNS, with_a_row_each
 from legroom.changes.forced_losses import run_forced
-from legroom.changes.made_up import CUTS, ROWS, rows_of
+from legroom.changes.made_up import rows_of
 
 Kind = Literal["samples", "mean", "sum"]  # one value a sample; one number that is their mean; one that is their sum
 Call = Callable[[Any], list[Any]]
@@ -19,17 +20,18 @@ Result = TypeVar("Result")
 TOLERANCE = 5e-6  # in single precision and better, of the largest number that is compared
 MODEL_TOLERANCE = 5e-5  # of what has come through a model: other kernels compute a smaller batch
 HALVES = {"bfloat16": 2e-2, "float16": 2e-3}
-PLACES = ((0, ROWS), *CUTS)
 
 
-def kinds_in_slices(call: Call, arrays: Any, tolerance: float = TOLERANCE) -> list[set[Kind] | None]:
-    """What `call` gives on all rows and on the two slices, eagerly, whatever is being traced around it: for each output the kinds that it can be, None
+def kinds_in_slices(
+    call: Call, arrays: Any, tolerance: float = TOLERANCE, cutting: Cutting = FEW
+) -> list[set[Kind] | None]:
+    """What `call` gives on all rows and on the slices, eagerly, whatever is being traced around it: for each output the kinds that it can be, None
     where the numbers say nothing."""
-    return kinds_of(lambda place: call(rows_of(arrays, *place)), call, arrays, tolerance)
+    return kinds_of(lambda place: call(rows_of(arrays, *place)), call, arrays, tolerance, cutting)
 
 
 def kinds_of(
-    compute: Callable[[tuple[int, int]], list[Any]], call: Call, arrays: Any, tolerance: float
+    compute: Callable[[Place], list[Any]], call: Call, arrays: Any, tolerance: float, cutting: Cutting = FEW
 ) -> list[set[Kind] | None]:
     """Of what is computed for the rows from one place to another."""
     import keras
@@ -38,18 +40,21 @@ def kinds_of(
         with full_precision():
             return [
                 [keras.ops.convert_to_numpy(keras.ops.cast(output, "float32")) for output in compute(place)]
-                for place in PLACES
+                for place in cutting.places
             ]
 
     def found(tolerance: float) -> list[set[Kind] | None]:
-        return [kinds_of_output(one, [part[at] for part in slices], tolerance) for at, one in enumerate(whole)]
+        return [
+            kinds_of_output(one, [part[at] for part in slices], tolerance, cutting.shares)
+            for at, one in enumerate(whole)
+        ]
 
     whole, *slices = eagerly(numbers)
     if len({len(whole), *map(len, slices)}) > 1:
         return [set()]
     kinds = found(tolerance)
     if set() in kinds:
-        half = eagerly(lambda: half_in(call, rows_of(arrays, 0, ROWS)))
+        half = eagerly(lambda: half_in(call, rows_of(arrays, 0, cutting.rows)))
         return found(HALVES[half]) if half else kinds
     return kinds
 
@@ -61,8 +66,10 @@ def kinds_when_forced(call: Call, arrays: Any, tolerance: float = TOLERANCE) -> 
         return run_forced(call, rows_of(arrays, *place), place, pattern, which)
 
     try:
-        whole, *parts = eagerly(lambda: [run(place, 0, frozenset())[1] for place in PLACES])
-        which = with_a_row_each(whole, [(stop - start, part) for (start, stop), part in zip(CUTS, parts, strict=True)])
+        whole, *parts = eagerly(lambda: [run(place, 0, frozenset())[1] for place in FEW.places])
+        which = with_a_row_each(
+            whole, [(stop - start, part) for (start, stop), part in zip(FEW.cuts, parts, strict=True)]
+        )
         for pattern in range(PATTERNS if which else 0):
             compute = lambda place: run(place, pattern, which)[0]  # noqa: B023, E731
             yield kinds_of(compute, call, arrays, tolerance)
@@ -112,14 +119,17 @@ def half_in(call: Call, rows: Any) -> str | None:
     return next((name for name in HALVES if name in types), None)
 
 
-def kinds_of_output(whole: Any, slices: list[Any], tolerance: float) -> set[Kind] | None:
+def kinds_of_output(
+    whole: Any, slices: list[Any], tolerance: float, shares: Sequence[float] = FEW.shares
+) -> set[Kind] | None:
     import numpy
 
-    if not numpy.all(numpy.isfinite(whole)):
+    if whole.ndim and not numpy.all(numpy.isfinite(whole)):
+        whole, slices = finite_rows(whole, slices)
+    if not whole.size or not numpy.all(numpy.isfinite(whole)):
         return None
     if not all(numpy.all(numpy.isfinite(values)) for values in slices):
         return set()  # such as the mean of what a mask leaves of a slice, where it leaves nothing
-    shares = [(stop - start) / ROWS for start, stop in CUTS]
     kinds: dict[Kind, Any] = {}
     if whole.ndim:
         kinds = {"samples": numpy.concatenate(slices)} if all(part.ndim == whole.ndim for part in slices) else {}
@@ -132,6 +142,18 @@ def kinds_of_output(whole: Any, slices: list[Any], tolerance: float) -> set[Kind
         for kind, value in kinds.items()
         if value.shape == whole.shape and numpy.allclose(value, whole, rtol=0, atol=tolerance * largest)
     }
+
+
+def finite_rows(whole: Any, slices: list[Any]) -> tuple[Any, list[Any]]:
+    """The rows that are finite in the batch, such as the means of samples that are not masked altogether; as they are where the slices have other rows."""
+    import numpy
+
+    sizes = [len(part) if part.ndim == whole.ndim else 0 for part in slices]
+    if sum(sizes) != len(whole):
+        return whole, slices
+    kept = numpy.isfinite(whole).reshape(len(whole), -1).all(axis=1)
+    parts = numpy.split(kept, numpy.cumsum(sizes)[:-1])
+    return whole[kept], [part[rows] for part, rows in zip(slices, parts, strict=True)]
 
 
 def first_of(kinds: set[Kind]) -> Kind:
@@ -151,9 +173,11 @@ def kinds_or_none(call: Call, arrays: Any, tolerance: float = TOLERANCE) -> set[
     return None if found is None else found[0]
 
 
-def all_kinds_or_none(call: Call, arrays: Any, tolerance: float = MODEL_TOLERANCE) -> list[set[Kind] | None] | None:
+def all_kinds_or_none(
+    call: Call, arrays: Any, tolerance: float = MODEL_TOLERANCE, cutting: Cutting = FEW
+) -> list[set[Kind] | None] | None:
     try:
-        return kinds_in_slices(call, arrays, tolerance)
+        return kinds_in_slices(call, arrays, tolerance, cutting)
     except Exception:  # noqa: BLE001 - a class of that number does not exist, say
         return None
 

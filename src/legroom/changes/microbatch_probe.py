@@ -14,9 +14,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from legroom.changes.compared import compared_by, marks_around
-from legroom.changes.made_up import IGNORED, ROWS, ignored_labels, random_like, rows_of, scaled_labels
+from legroom.changes.cutting import numbers_each
+from legroom.changes.made_up import IGNORED, ROWS, SOME, ignored_labels, random_like, rows_of, scaled_labels
 from legroom.changes.microbatch_kinds import (
     MODEL_TOLERANCE,
+    TOLERANCE,
     Kind,
     all_kinds_or_none,
     both,
@@ -26,6 +28,7 @@ from legroom.changes.microbatch_kinds import (
     kinds_or_none,
     kinds_when_forced,
 )
+from legroom.changes.microbatch_sizes import as_array, content_of, kinds_in_other_sizes
 from legroom.errors import InputError
 
 LARGE_WEIGHTS = 30.0
@@ -119,11 +122,17 @@ def probe_loss(loss: Any, y_true: Any, y_pred: Any) -> LossKind:
         return [call(*rows)]
 
     found: set[Kind] | None = None
-    for style in STYLES:
+    for style in (*STYLES, SOME):
+        if style == SOME and found is not None:
+            break
         pair = (random_like(y_true, style), random_like(y_pred, "signed" if style == "signed" else "unit", seed=1))
         kinds = kinds_in_slices(call_rows, pair)[0]
         if kinds is not None:
             found = kinds if found is None else found & kinds
+
+    def made(rows: int) -> Any:
+        return random_like(y_true, SOME, rows=rows), random_like(y_pred, "unit", 1, rows)
+
     usual, predictions = random_like(y_true, "binary"), random_like(y_pred, "unit", seed=1)
     around = marks_around(eagerly(lambda: compared_by(call, usual, predictions)))
     pairs = [(labels, predictions) for labels in unusual(usual, random_like(y_true, "signed"), around)]
@@ -134,6 +143,10 @@ def probe_loss(loss: Any, y_true: Any, y_pred: Any) -> LossKind:
             found = found & kinds
     for (kinds,) in kinds_when_forced(call_rows, (usual, predictions)):
         if kinds is not None and found is not None:
+            found = found & kinds
+    numbers = numbers_each(y_true, y_pred)
+    for (kinds,) in kinds_in_other_sizes(f"loss {name_of(loss)!r}", call_rows, made, numbers, TOLERANCE):
+        if kinds is not None and found:
             found = found & kinds
     if not found or (own_call and found == {"samples"}):
         raise InputError(
@@ -167,6 +180,9 @@ def probe_added(model: Any, x: Any, count: int) -> tuple[Kind, ...]:
         if compared:  # with what lies inside, perhaps, where it may be larger
             found = both(found, all_kinds_or_none(call, (scaled_labels(rows),)))
             found = both(found, all_kinds_or_none(lambda rows: call(rows, scale=LARGE_WEIGHTS), (rows,)))
+        made = lambda rows: made_for_model((x,), rows)  # noqa: E731
+        for kinds in kinds_in_other_sizes("loss of add_loss()", call, made, numbers_each(x), MODEL_TOLERANCE):
+            found = both(found, kinds)
         if len(found) == count and all(found):
             return tuple(first_of(kinds) for kinds in found if kinds)
     raise undecided(model, "add_loss()")
@@ -204,38 +220,45 @@ def probe_model(model: Any, part: Any) -> Kind:
                 found = found if kinds is None else found & kinds
             for (kinds,) in kinds_when_forced(call, (x, made, y, *weight), MODEL_TOLERANCE):
                 found = found if kinds is None else found & kinds
+
+            def of_model(rows: int, forward: Forward = forward) -> Any:
+                x, *others = made_for_model(specs, rows)
+                outputs = eagerly(lambda: keras.tree.map_structure(as_array, forward.of(rows_of(x, 0, rows))[0]))
+                return x, outputs, *others
+
+            for (kinds,) in kinds_in_other_sizes(
+                "loss of compute_loss()", call, of_model, numbers_each(*specs, made), MODEL_TOLERANCE
+            ):
+                found = found if kinds is None else found & kinds
             if not found:
                 break
             return first_of(found - {"samples"})
     raise undecided(model, "compute_loss()")
 
 
-def as_array(tensor: Any) -> Any:
-    import keras
-
-    return keras.ops.convert_to_numpy(tensor)
-
-
 @dataclass(frozen=True)
 class Forward:
-    """A model's made-up forward pass, once for each number of rows: labels may differ from one call to the next, rows do not."""
+    """A model's made-up forward pass, once for the same rows."""
 
     model: Any
     training: bool
-    known: dict[int, Any] = field(default_factory=dict)
+    known: dict[tuple[int, bytes], Any] = field(default_factory=dict)
 
     def of(self, x: Any) -> tuple[Any, list[Any], list[Any]]:
         """Outputs, what to find in the variables meanwhile, and the losses that layers added."""
         import keras
 
-        rows = int(keras.tree.flatten(x)[0].shape[0])
-        if rows not in self.known:
+        first = keras.tree.flatten(x)[0]
+        rows = int(first.shape[0])
+        key = rows, content_of(first)
+        if key not in self.known:
             trainable, others = model_values(self.model)
             y_pred, others, losses = call_model(self.model, (trainable, others), x, self.training)
             mapping = [*zip(self.model.trainable_variables, trainable, strict=True)]
             mapping += [*zip(self.model.non_trainable_variables, others, strict=True)]
-            self.known[rows] = y_pred, mapping, losses
-        found: tuple[Any, list[Any], list[Any]] = self.known[rows]
+            self.known[key] = y_pred, mapping, losses
+            self.known.setdefault((rows, b""), self.known[key])
+        found: tuple[Any, list[Any], list[Any]] = self.known[key]
         return found
 
 
@@ -248,9 +271,9 @@ def undecided(model: Any, what: str) -> InputError:
     )
 
 
-def made_for_model(specs: tuple[Any, ...]) -> tuple[Any, ...]:
+def made_for_model(specs: tuple[Any, ...], rows: int = ROWS) -> tuple[Any, ...]:
     """Inputs of any sign, and labels and weights of 0 and 1."""
-    return tuple(random_like(spec, "binary" if seed else "signed", seed) for seed, spec in enumerate(specs))
+    return tuple(random_like(spec, "binary" if seed else "signed", seed, rows) for seed, spec in enumerate(specs))
 
 
 def added_losses(model: Any, x: Any, training: bool, scale: float = 1.0) -> list[Any]:

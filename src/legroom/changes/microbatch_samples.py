@@ -6,15 +6,22 @@ Seeds are the same in both calls, and with them what random layers draw. Nothing
 Private names used, tested with Keras 3.15.1: `Layer._flatten_layers`, `Layer._seed_generators`, `Trainer._compile_loss`, `CompileLoss._user_loss`.
 """
 
+import time
 from collections.abc import Callable
 from typing import Any
 
-from legroom.changes.made_up import CUTS, ROWS, random_like, rows_of
+from legroom.capture.frames import first_line
+from legroom.capture.quiet import unheard
+from legroom.changes.cutting import Place, numbers_each, rows_for
+from legroom.changes.made_up import random_like, rows_of
+from legroom.changes.microbatch_attempts import SIX, TWO, Rows, attempts
 from legroom.changes.microbatch_kinds import eagerly
 from legroom.changes.microbatch_probe import call_model, model_values
+from legroom.engines.out_of_memory import is_oom
 from legroom.errors import InputError, LegroomError
 
-KEPT = ROWS // 2  # rows that are the same in both calls
+PATIENCE = 10.0  # seconds, in which an input is looked for that a model takes
+ODD_ROWS = 5  # that are computed by themselves, of many
 CLOSE = 1e-4
 APART = 0.05  # of batches of different sizes, which other kernels compute
 STATISTICS = ("batchnorm", "batchrenorm", "minibatch")  # in the names of layers that look at several samples at once
@@ -39,15 +46,49 @@ def statistics_reason(layer: Any) -> str | None:
     return None
 
 
-def check_samples(model: Any, x: Any) -> None:
-    """Raises InputError where a layer or an operation looks at several samples, or changes its state at every call."""
-    if is_known(model):
-        return
+def check_samples(model: Any, x: Any, size: Any = None) -> None:
+    """Raises InputError where a layer or an operation looks at several samples, or changes its state at every call; or where that cannot be found out.
+    Slices are going to be of this size, where it is known."""
+    if not is_known(model):
+        with unheard():  # of functions that are traced anew for each size
+            eagerly(lambda: compare_somehow(model, x, size))
+
+
+def compare_somehow(model: Any, x: Any, size: Any) -> None:
+    """On the first made-up samples that the model takes."""
+    failed: Exception | None = None
+    began = time.perf_counter()
+    for rows, style in attempts(x, size):
+        try:
+            return compare(model, x, rows, style)
+        except LegroomError:
+            raise
+        except Exception as error:  # noqa: BLE001 - the user's own, on inputs that may not suit it
+            failed = failed or error
+            if no_memory(error):
+                return compare_two(model, x)
+        if time.perf_counter() - began > PATIENCE:
+            break
+    assert failed is not None
+    raise InputError(
+        f"The batch cannot be cut: whether the model {model.name!r} keeps its samples apart could not be found out, as on made-up ones it raises "
+        f"{first_line(failed)}",
+        "Let it take batches of any size, and inputs of any value, or plan with something other than micro-batches.",
+    ) from failed
+
+
+def no_memory(error: Exception) -> bool:
+    """As TensorFlow, NumPy or JAX say it."""
+    return is_oom(error) or isinstance(error, MemoryError) or "RESOURCE_EXHAUSTED" in str(error)
+
+
+def compare_two(model: Any, x: Any) -> None:
+    """Where there is no memory for six."""
     try:
-        eagerly(lambda: compare(model, x))
+        compare(model, x, TWO, "signed")
     except LegroomError:
         raise
-    except Exception:  # noqa: BLE001 - the user's own, on inputs that may not suit it
+    except Exception:  # noqa: BLE001 - nor for two, perhaps
         return
 
 
@@ -94,43 +135,73 @@ def is_elementwise(operation: Any) -> bool:
     return True
 
 
-def compare(model: Any, x: Any) -> None:
-    first = random_like(x, "signed")
-    second = mixed(first, random_like(x, "signed", seed=7))
+def compare(model: Any, x: Any, rows: Rows, style: str) -> None:
+    first = random_like(x, style, rows=rows.count)
+    second = mixed(first, random_like(x, style, 7, rows.count), rows.kept)
     called = caller(model)
     outputs, changed = call(model, called, first)
-    changed += assigned_in(model, rows_of(first, 0, ROWS)) + overwritten_in(model, rows_of(first, 0, ROWS))
-    require_rows(model, outputs)
+    changed += assigned_in(model, rows_of(first, 0, rows.count)) + overwritten_in(model, rows_of(first, 0, rows.count))
+    require_rows(model, outputs, rows.count)
     if changed:
         raise InputError(
             f"The batch cannot be cut: {changed[0]!r} is changed at every call, and would be for each slice.",
             "Plan with something other than micro-batches, or change it once a step, in a callback.",
         )
-    if not alike(outputs, call(model, called, first)[0]):
+    began = time.perf_counter()
+    if not alike(outputs, call(model, called, first)[0], rows):
         return  # random numbers that Keras knows nothing of: nothing can be told
-    if not alike(outputs, call(model, called, second)[0]):
+    seconds = time.perf_counter() - began
+    if not alike(outputs, call(model, called, second)[0], rows):
         raise InputError(
-            f"The batch cannot be cut: {culprit(model, first, second)} looks at several samples of it at once.",
+            f"The batch cannot be cut: {culprit(model, first, second, rows)} looks at several samples of it at once.",
             "Plan with something other than micro-batches.",
         )
-    if not alone(model, called, first):
-        raise InputError(
-            f"The batch cannot be cut: what {model.name!r} computes for a sample depends on the size of the batch, or on the sample's place in it.",
-            "Plan with something other than micro-batches.",
-        )
+    if not alone(model, called, first, rows.parts):
+        raise depends_on_size(model)
+    if rows is SIX:
+        compare_many(model, called, x, style, rows_for(numbers_each(x, outputs), 2 * seconds))
 
 
-def alone(model: Any, called: Callable[[Any], Any], arrays: Any) -> bool:
+def compare_many(model: Any, called: Callable[[Any], Any], x: Any, style: str, count: int) -> None:
+    """Where something else is done from some size on."""
+    if not count:
+        return
+    rows = Rows(count, count // 2, ((count - ODD_ROWS, count),))
+    first = random_like(x, style, rows=count)
+    second = mixed(first, random_like(x, style, 7, count), rows.kept)
+    try:
+        outputs = call(model, called, first)[0]
+        apart = alike(outputs, call(model, called, second)[0], rows) and alone(model, called, first, rows.parts)
+    except Exception:  # noqa: BLE001 - the user's own, which may not take so many
+        return
+    if not apart:
+        raise depends_on_size(model)
+
+
+def depends_on_size(model: Any) -> InputError:
+    return InputError(
+        f"The batch cannot be cut: what {model.name!r} computes for a sample depends on the size of the batch, or on the sample's place in it.",
+        "Plan with something other than micro-batches.",
+    )
+
+
+def alone(model: Any, called: Callable[[Any], Any], arrays: Any, parts: tuple[Place, ...]) -> bool:
     """Whether samples come out of a batch of few as they do of the whole one: in training or, where random numbers are drawn then, in inference; where they are
     drawn there too, it cannot be told."""
+    import keras
+
+    count = next(len(leaf) for leaf in keras.tree.flatten(arrays) if leaf is not None)
     for called_so in (called, caller(model, training=False)):
-        whole, drawn = rows_called(called_so, arrays, 0, ROWS)
+        whole, drawn = rows_called(called_so, arrays, 0, count)
         if not drawn:
-            start, stop = CUTS[-1]
-            part, _ = rows_called(called_so, arrays, start, stop)
-            pairs = [(one, two) for one, two in zip(whole, part, strict=True) if one.ndim and len(one) == ROWS]
-            return all(one[start:stop].shape == two.shape and near(one[start:stop], two, APART) for one, two in pairs)
+            return all(as_in_whole(whole, rows_called(called_so, arrays, *part)[0], count, part) for part in parts)
     return True
+
+
+def as_in_whole(whole: list[Any], part: list[Any], count: int, place: Place) -> bool:
+    start, stop = place
+    pairs = [(one, two) for one, two in zip(whole, part, strict=True) if one.ndim and len(one) == count]
+    return all(one[start:stop].shape == two.shape and near(one[start:stop], two, APART) for one, two in pairs)
 
 
 def rows_called(called: Callable[[Any], Any], arrays: Any, start: int, stop: int) -> tuple[list[Any], bool]:
@@ -211,7 +282,7 @@ def overwritten_in(model: Any, rows: Any) -> list[str]:
     return found
 
 
-def require_rows(model: Any, outputs: list[Any]) -> None:
+def require_rows(model: Any, outputs: list[Any], count: int) -> None:
     """What is compared with labels must have a row for each sample."""
     import keras
 
@@ -221,7 +292,7 @@ def require_rows(model: Any, outputs: list[Any]) -> None:
         [loss is not None for loss in losses] if len(losses) == len(outputs) else [compiled is not None] * len(outputs)
     )
     for number, (output, is_used) in enumerate(zip(outputs, used, strict=True)):
-        if is_used and (not output.ndim or len(output) != ROWS):
+        if is_used and (not output.ndim or len(output) != count):
             raise InputError(
                 f"The batch cannot be cut: output {number} of the model {model.name!r} has no row for each sample, but a shape of {output.shape}.",
                 "Give it to add_loss() instead, or plan with something other than micro-batches.",
@@ -233,7 +304,7 @@ def call(model: Any, called: Callable[[Any], Any], arrays: Any) -> tuple[list[An
     import keras
     import numpy
 
-    outputs, others, kept = called(rows_of(arrays, 0, ROWS))
+    outputs, others, kept = called(rows_of(arrays, 0, None))
     seeds = {id(generator.state) for layer in model._flatten_layers() for generator in layer._seed_generators}
     changed = [
         variable.path
@@ -250,24 +321,24 @@ def numbers_of(outputs: Any) -> list[Any]:
     return [keras.ops.convert_to_numpy(keras.ops.cast(one, "float32")) for one in keras.tree.flatten(outputs)]
 
 
-def mixed(first: Any, second: Any) -> Any:
+def mixed(first: Any, second: Any, kept: int) -> Any:
     """The first rows of the one, the last of the other."""
     import keras
     import numpy
 
     def both(one: Any, other: Any) -> Any:
-        return None if one is None else numpy.concatenate([one[:KEPT], other[KEPT:]])
+        return None if one is None else numpy.concatenate([one[:kept], other[kept:]])
 
     return keras.tree.map_structure(both, first, second)
 
 
-def alike(these: list[Any], those: list[Any]) -> bool:
+def alike(these: list[Any], those: list[Any], rows: Rows) -> bool:
     """Whether the rows that were not replaced came out as they were; what has no rows is no matter."""
     pairs = zip(these, those, strict=True)
     return all(
-        near(one[:KEPT], other[:KEPT], CLOSE)
+        near(one[: rows.kept], other[: rows.kept], CLOSE)
         for one, other in pairs
-        if one.ndim and len(one) == ROWS and one.shape == other.shape
+        if one.ndim and len(one) == rows.count and one.shape == other.shape
     )
 
 
@@ -278,7 +349,7 @@ def near(one: Any, other: Any, tolerance: float) -> bool:
     return bool(numpy.allclose(one, other, rtol=tolerance, atol=tolerance * scale, equal_nan=True))
 
 
-def culprit(model: Any, first: Any, second: Any) -> str:
+def culprit(model: Any, first: Any, second: Any, rows: Rows) -> str:
     """The name of the first operation of a Functional model whose rows differ; of others, the model's."""
     import keras
 
@@ -287,7 +358,7 @@ def culprit(model: Any, first: Any, second: Any) -> str:
         try:
             until = keras.Model(model.inputs, operation.output)
             called = caller(until)
-            if not alike(call(until, called, first)[0], call(until, called, second)[0]):
+            if not alike(call(until, called, first)[0], call(until, called, second)[0], rows):
                 return f"the layer {operation.name!r}"
         except Exception:  # noqa: BLE001 - of several outputs, or called several times
             continue

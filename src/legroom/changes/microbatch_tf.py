@@ -59,7 +59,7 @@ class Step:
             seen.tables = self.tables_of(cut)
         seen.factors = self.count_masks(cut, seen.loss) if self.must_count(cut, seen, layout) else None
         if not cut.single:
-            self.losses.check_samples(part_of(cut.data, None).x)
+            self.losses.check_samples(part_of(cut.data, None).x, cut.size)
         total = accumulate(cut, compute, layout, self.compiled)
         return self.finish(cut, total, seen.loss, grow=seen.factors is None and not cut.single)
 

@@ -98,8 +98,8 @@ class Losses:
     checked: set[str] = field(default_factory=set)
     allowed: bool = True  # that layers take statistics of a slice, as they were when the plan was applied
 
-    def check_samples(self, x: Any) -> None:
-        """Refuse a model that does not keep its samples apart; where layers say so by their class, it must have been allowed."""
+    def check_samples(self, x: Any, size: Any) -> None:
+        """Refuse a model that does not keep its samples apart in slices of this size; where layers say so by their class, it must have been allowed."""
         reasons = [reason for layer in self.model._flatten_layers() if (reason := statistics_reason(layer))]
         if reasons and not self.allowed:
             raise InputError(
@@ -107,7 +107,7 @@ class Losses:
                 "Take the plan back with legroom.undo(model), and plan again for the model as it is now.",
             )
         if "apart" not in self.checked and not reasons:
-            check_samples(self.model, x)
+            check_samples(self.model, x, size)
             self.checked.add("apart")
 
     @property
