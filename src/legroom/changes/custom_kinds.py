@@ -6,13 +6,12 @@ from typing import Any
 
 from legroom.changes.custom_run import Kind, Kinds, cannot
 from legroom.changes.custom_trial import OTHER_GRADIENTS, Known, Seen, assigns_samples
-from legroom.changes.made_up import CUTS, ROWS
+from legroom.changes.cutting import FEW
 from legroom.errors import InputError
 from legroom.records.plan import Exactness
 
 CANCELLED = 0.1  # of an update at the most is taken for rounding
 SMALL = 1e-6  # of the largest gradient: too little to tell anything by
-SHARES = [(stop - start) / ROWS for start, stop in CUTS]
 SUMMED: tuple[Kind, ...] = ("mean", "sum")
 OF_THE_BATCH: frozenset[Kind] = frozenset(("last", "constant"))
 ORDER: tuple[Kind, ...] = (
@@ -124,9 +123,10 @@ def decided_gradients(entries: list[set[Kind]]) -> tuple[Kind, ...]:
 
 @dataclass(frozen=True)
 class Judge:
-    """Compares what a batch gave with what its slices did."""
+    """Compares what a batch gave with what its slices did, which are these shares of it."""
 
     tolerance: float
+    shares: Sequence[float] = FEW.shares
 
     def close(self, found: Any, wanted: Any, size: float = 0.0) -> bool:
         """`size` is that of what was added up, where it may cancel out."""
@@ -150,7 +150,7 @@ class Judge:
                 found.append(set(SUMMED))
                 continue
             size = max(map(norm, slices))
-            kinds = {kind for kind in SUMMED if self.close(total(kind, slices), entry, size)}
+            kinds = {kind for kind in SUMMED if self.close(total(kind, slices, self.shares), entry, size)}
             if not kinds:
                 raise InputError(
                     "The gradients of this training step are neither a mean over the samples nor a sum of them, so that "
@@ -211,7 +211,7 @@ class Judge:
         if all(np.array_equal(whole, other) for other in (last, *parts)):
             kinds.add("constant")
         if all(part.shape == whole.shape for part in parts):
-            return kinds | {kind for kind in SUMMED if self.close(total(kind, parts), whole)}
+            return kinds | {kind for kind in SUMMED if self.close(total(kind, parts, self.shares), whole)}
         rows = all(part.ndim and part.shape[1:] == whole.shape[1:] for part in parts)
         return kinds | ({"samples"} if rows and self.close(np.concatenate(parts), whole) else set())
 
@@ -221,14 +221,14 @@ class Judge:
 
         if any(len(part.counted) != len(whole.counted) for part in parts):
             return
-        each = zip(whole.counted, *(part.counted for part in parts), strict=True)
-        for number, ((name, held, after), *others) in enumerate(each):
+        each = zip(whole.adding, whole.counted, *(part.counted for part in parts), strict=True)
+        for number, (adding, (name, held, after), *others) in enumerate(each):
             found = [other[2] for other in others]
             if any(one.shape != after.shape or not np.all(np.isfinite(one)) for one in (after, *found)):
                 continue
             added = sum(one - held for one in found)
             size = max(norm(one - held) for one in found)
-            many = (np.maximum.reduce, np.minimum.reduce) if not is_added.get(number) else ()
+            many = () if adding or is_added.get(number) else (np.maximum.reduce, np.minimum.reduce)
             if not any(self.close(combined(found), after) for combined in many) and not self.close(
                 added, after - held, size
             ):
@@ -279,5 +279,5 @@ def norm(values: Any) -> float:
     return float(np.linalg.norm(np.ravel(values)))
 
 
-def total(kind: Kind, parts: Sequence[Any]) -> Any:
-    return sum(portion * part if kind == "mean" else part for portion, part in zip(SHARES, parts, strict=True))
+def total(kind: Kind, parts: Sequence[Any], shares: Sequence[float]) -> Any:
+    return sum(portion * part if kind == "mean" else part for portion, part in zip(shares, parts, strict=True))

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from legroom.capture.own_work import announce
-from legroom.changes.custom_arguments import Arguments, arguments_of
+from legroom.changes.custom_arguments import Arguments, arguments_of, front_of
 from legroom.changes.custom_hooks import listened
 from legroom.changes.custom_probe import find_kinds
 from legroom.changes.custom_run import Keeper, Kinds, Run, Whole, converted
@@ -96,10 +96,12 @@ class SplitStep:
 
     def prepare(self, arguments: Arguments) -> Kinds:
         """What must be known of the step, found out at its first call with such arguments."""
-        key = arguments.key()
-        if key not in self.known:
-            self.known[key] = find_kinds(self.function, arguments)
-        kinds = self.known[key]
+        size, even = slices_of(front_of(arguments.batch[0]), self.count)
+        keys = [(arguments.key(), False), *([(arguments.key(), True)] if even is not False else [])]
+        kinds = next((self.known[key] for key in keys if key in self.known), None)
+        if kinds is None:
+            kinds = find_kinds(self.function, arguments, size, even=bool(even))
+            self.known[arguments.key(), bool(even)] = kinds
         if kinds.exactness == "inexact" and ALLOWED not in self.allow:
             raise InputError(
                 f"Slices would change what is learned: {'; '.join(kinds.reasons)}.",
@@ -192,6 +194,14 @@ def is_tf_function(function: Any) -> bool:
     from tensorflow.python.eager.polymorphic_function.polymorphic_function import Function
 
     return isinstance(function, Function)
+
+
+def slices_of(batch: int | None, count: int) -> tuple[int | None, bool | None]:
+    """The size of a slice, and whether all of them are even: what goes by pairs is tried out on odd ones only where there are some. None: not known."""
+    if batch is None:
+        return None, None
+    size = -(-batch // count)
+    return size, not batch % 2 and not size % 2
 
 
 def fraction_of(cut: Cut, part: Sequence[Any]) -> Any:

@@ -19,12 +19,14 @@ from legroom.changes.custom_arguments import Arguments, concrete, front_of
 from legroom.changes.custom_failed import failure
 from legroom.changes.custom_flow import Flow
 from legroom.changes.custom_hooks import listened
-from legroom.changes.custom_kinds import MASKED, SHARES, Candidates, Judge, choose
+from legroom.changes.custom_kinds import MASKED, Candidates, Judge, choose
 from legroom.changes.custom_later import STAGES, arguments_at, later, waited
 from legroom.changes.custom_marks import MOST, Numbers, comparing, fits, marked, marks_of, sets_of
 from legroom.changes.custom_run import Kind, Kinds, cannot, share
+from legroom.changes.custom_sizes import compare_sizes
 from legroom.changes.custom_trial import Known, Seen, Trial
 from legroom.changes.custom_weights import other_weights, restore
+from legroom.changes.cutting import FEW, Cutting
 from legroom.changes.forced import PATTERNS, Forced, Shape, with_a_row_each
 from legroom.changes.hearing import hearing
 from legroom.changes.lookups import are_tables
@@ -42,10 +44,12 @@ Pattern = tuple[int, frozenset[int]]  # of truths, and which comparisons get the
 MOST_RUNS = 48  # of a few rows each, to try marks with
 
 
-def find_kinds(function: Callable[..., Any], arguments: Arguments) -> Kinds:
-    """Try the step out; nothing of it is changed. Raises InputError where it cannot be run in slices."""
+def find_kinds(
+    function: Callable[..., Any], arguments: Arguments, size: int | None = None, *, even: bool = False
+) -> Kinds:
+    """Try the step out; nothing of it is changed. Raises InputError where it cannot be run in slices: of this size where it is known, all of them `even` or not."""
     with unheard():
-        return eagerly(Probe(function, arguments).run)
+        return eagerly(Probe(function, arguments, size, even).run)
 
 
 @dataclass
@@ -54,8 +58,10 @@ class Probe:
 
     function: Callable[..., Any]
     arguments: Arguments
+    size: int | None = None  # of a slice
+    even: bool = False
     known: Known = field(default_factory=Known)
-    real_rows: Callable[[], list[Any]] | None = None
+    real_rows: Callable[..., list[Any]] | None = None
     heard: list[Numbers] = field(default_factory=list)
     compared: dict[tuple[int, int], list[Shape]] = field(
         default_factory=dict
@@ -63,6 +69,8 @@ class Probe:
     told: set[float] = field(default_factory=set)  # marks of which a trial has said something
     runs: int = 0
     has_updated: bool = False  # in some trial
+    cutting: Cutting = FEW  # of the trials that are being made
+    usual: Callable[..., list[Any]] | None = None  # the first data that said something
 
     def run(self) -> Kinds:
         refused: LegroomError | None = None
@@ -96,6 +104,7 @@ class Probe:
                 continue
             if new is not None:
                 self.told |= told_by(make)
+                self.usual = self.usual or make
                 found = new if found is None else found.both(new)
         if found is not None:
             found = self.compare_with_marks(found)
@@ -104,6 +113,7 @@ class Probe:
             if any(numbers.equal or numbers.ordered for numbers in self.heard):  # with what is computed, perhaps
                 for scale in LARGER:
                     found = self.compare_with_other_weights(found, scale)
+            found = compare_sizes(self, found)
             found = self.compare_later(found)
         if found is not None and not self.has_updated:  # one that looks at its gradients first need not update in each
             raise cannot(
@@ -214,7 +224,7 @@ class Probe:
         real = all(isinstance(leaf, np.ndarray) or hasattr(leaf, "numpy") for leaf in batch)
         if not real or any((front_of(leaf) or 0) < ROWS for leaf in batch):
             return made
-        self.real_rows = lambda: [np.asarray(leaf[:ROWS]) for leaf in batch]
+        self.real_rows = lambda rows=ROWS: [np.asarray(leaf[:rows]) for leaf in batch]
         text = any(np.asarray(leaf[:1]).dtype.kind in "OSU" for leaf in batch)
         return [self.real_rows, *(() if text else made)]
 
@@ -228,10 +238,10 @@ class Probe:
         start, stop = rows
         tensors = rows_of(arrays, start, stop)
         flow = Flow(tensors, None if forced is None else Forced(forced[0], rows, forced[1]))
-        trial = Trial(self.known, flow, early_slice=totals is None and stop - start < ROWS, totals=totals)
+        trial = Trial(self.known, flow, early_slice=totals is None and stop - start < self.cutting.rows, totals=totals)
         args, kwargs = self.arguments.filled(tensors, concrete)
         self.runs += 1
-        if whole := stop - start == ROWS:
+        if whole := stop - start == self.cutting.rows:
             self.heard.append(Numbers(tensors))
 
         def run_slice() -> Any:
@@ -252,14 +262,14 @@ class Probe:
     def compare(self, arrays: list[Any], *, loosely: bool = False, forced: Pattern | None = None) -> Candidates | None:
         """What the slices can be of the whole; None where the numbers say nothing."""
         if not self.known.built:
-            self.try_rows(arrays, CUTS[-1])
+            self.try_rows(arrays, self.cutting.cuts[-1])
             self.known.built = True
-        whole = self.try_rows(arrays, (0, ROWS), forced=forced).seen
+        whole = self.try_rows(arrays, (0, self.cutting.rows), forced=forced).seen
         check(whole)
         self.has_updated = self.has_updated or bool(whole.applied or whole.assigned)
         if loosely and not whole.finite():
             return None
-        trials = [self.try_rows(arrays, cut, forced=forced) for cut in CUTS]
+        trials = [self.try_rows(arrays, cut, forced=forced) for cut in self.cutting.cuts]
         parts = [trial.seen for trial in trials]
         self.check_draws(whole, parts[0])
         if not whole.finite():
@@ -270,12 +280,14 @@ class Probe:
             raise cannot("has no finite gradients for a slice, where it has for the whole batch", MASKED)
         if any(seen.outline() != whole.outline() for seen in parts):
             raise cannot("takes other gradients of a slice than of the whole batch")
-        judge = Judge(LOOSE if self.known.half or loosely else TOLERANCE)
+        judge = Judge(LOOSE if self.known.half or loosely else TOLERANCE, self.cutting.shares)
         gradients = judge.gradients(whole, parts)
         tables = tables_in(
-            {ROWS: whole} | {stop - start: part for (start, stop), part in zip(CUTS, parts, strict=True)}
+            {self.cutting.rows: whole}
+            | {stop - start: part for (start, stop), part in zip(self.cutting.cuts, parts, strict=True)}
         )
-        last = self.try_rows(arrays, CUTS[-1], summed(gradients, tables, trials), forced).seen
+        totals = summed(gradients, tables, trials, self.cutting.shares)
+        last = self.try_rows(arrays, self.cutting.cuts[-1], totals, forced).seen
         if (last.outline(), last.updates()) != (whole.outline(), whole.updates()):
             raise cannot("updates something else with a slice than with the whole batch")
         judge.check_updates(whole, parts, last)
@@ -287,7 +299,7 @@ class Probe:
         """What metrics make of other numbers than those that they hold."""
         if custom_counts.unknown(whole.counted, self.known.added):
             with custom_counts.moved(list(self.known.counts.values())):
-                again = self.try_rows(arrays, (0, ROWS)).seen
+                again = self.try_rows(arrays, (0, self.cutting.rows)).seen
             self.known.added |= custom_counts.added(whole.counted, again.counted)
 
     def check_draws(self, whole: Seen, part: Seen) -> None:
@@ -319,11 +331,13 @@ def tables_in(trials: Mapping[int, Seen]) -> list[tuple[bool, ...]]:
     return [are_tables({rows: seen.entries[call] for rows, seen in trials.items()}, first.names[call]) for call in each]
 
 
-def summed(kinds: list[list[set[Kind]]], tables: list[tuple[bool, ...]], trials: list[Trial]) -> Found:
+def summed(
+    kinds: list[list[set[Kind]]], tables: list[tuple[bool, ...]], trials: list[Trial], shares: tuple[float, ...]
+) -> Found:
     """All slices' gradients as the last one would have them; the trials' own are let go."""
     flat = [choose(kind, ("mean", "sum")) for entries in kinds for kind in entries]
     total: list[Any] = [None] * len(flat)
-    for portion, trial in zip(SHARES, trials, strict=True):
+    for portion, trial in zip(shares, trials, strict=True):
         own = with_tables(trial.gradients, [one for call in tables for one in call])
         for place, kind in enumerate(flat):
             total[place] = add_gradients(total[place], share(own[place], kind, portion))
@@ -331,11 +345,11 @@ def summed(kinds: list[list[set[Kind]]], tables: list[tuple[bool, ...]], trials:
     return Found(tuple(total))
 
 
-def made_up(batch: list[Any], style: str | float) -> list[Any]:
+def made_up(batch: list[Any], style: str | float, rows: int = ROWS) -> list[Any]:
     """A few rows like these; with a number, that is in place of some entries, more of them in some rows than in others."""
     if isinstance(style, str):
-        return list(random_like(batch, style))
-    filled, chosen = random_like(batch, "unit"), random_like(batch, "binary", seed=1)
+        return list(random_like(batch, style, rows=rows))
+    filled, chosen = random_like(batch, "unit", rows=rows), random_like(batch, "binary", 1, rows)
     inputs = 1 if style != style else 0  # noqa: PLR0124 - NaN: no model takes it for an input, which mostly comes first
     marked = zip(filled[inputs:], chosen[inputs:], strict=True)
     return [*filled[:inputs], *(with_mark(values, marks, style) for values, marks in marked)]

@@ -64,6 +64,7 @@ class Seen:
     gradients: list[list[Any]] = field(default_factory=list)
     scalars: list[Any] = field(default_factory=list)  # two for each number: its weight's too, or None
     counted: list[tuple[str, Any, Any]] = field(default_factory=list)  # what metrics held, and what it became
+    adding: list[bool] = field(default_factory=list)  # whether that metric is one of Keras' sums and means
     outputs: list[Any] = field(default_factory=list)
     of_slice: dict[str, list[bool | None]] = field(default_factory=lambda: {"scalars": [], "outputs": []})
     applied: list[list[Any]] = field(default_factory=list)
@@ -166,6 +167,7 @@ class Trial(Run):
             held, given = whole_of(variable), whole_of(values[0])
             after = {"assign": given, "assign_add": held + given, "assign_sub": held - given}[name]
             self.seen.counted.append((owner.name, held, after))
+            self.seen.adding.append(adds_up(owner))
             self.known.counts[id(variable)] = variable
         if owner is not None:
             return variable
@@ -316,6 +318,14 @@ def exactly(leaf: Any) -> Any:
     import numpy as np
 
     return (leaf.shape, leaf.tobytes()) if isinstance(leaf, np.ndarray) and leaf.dtype.kind != "O" else None
+
+
+def adds_up(metric: Any) -> bool:
+    """Whether it is a sum or a mean as Keras has them, which keeps no largest number."""
+    import keras
+
+    plain = (keras.metrics.Mean.update_state, keras.metrics.Sum.update_state)
+    return getattr(type(metric), "update_state", None) in plain
 
 
 def is_value(leaf: Any) -> bool:

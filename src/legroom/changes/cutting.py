@@ -9,7 +9,7 @@ Place = tuple[int, int]
 
 MANY = 96  # where the batch's size is not known
 LEAST = 12  # of what is called many
-SMALLEST = 7  # slices of that size are not cut any further
+SMALL = 5  # the last slice of many
 NUMBERS = 2**21  # at most in what goes into a trial of many and comes out of it; twice that where they are the least
 SECONDS = 0.5  # which a trial of many may take, by how long one of few took
 LONG = 2.0  # a trial of few that takes so long is not made of many
@@ -27,8 +27,8 @@ class Cutting:
         return ((0, self.rows), *self.cuts)
 
     @property
-    def shares(self) -> list[float]:
-        return [(stop - start) / self.rows for start, stop in self.cuts]
+    def shares(self) -> tuple[float, ...]:
+        return tuple((stop - start) / self.rows for start, stop in self.cuts)
 
 
 FEW = Cutting(ROWS, CUTS)
@@ -36,17 +36,12 @@ ODD = Cutting(ROWS, ((0, 3), (3, 6)))  # what pairs neighbours, or counts every 
 
 
 def cut_many(rows: int, size: int | None = None, *, even: bool = False) -> Cutting:
-    """Slices that are smaller from one to the next, so that no threshold up to all rows lies beside all of them; the first of this size. Of odd sizes, or
-    of even ones where those of the step all are."""
+    """The first slice of this size, the last a small one, so that no threshold above a few and up to all rows lies beside all of them. Of odd sizes, or of
+    even ones where those of the step all are."""
     rows -= rows % 2 if even else 0
-    sizes = [size] if size is not None and size < rows else []
-    left = rows - sum(sizes)
-    while left > SMALLEST:
-        one = left * 2 // 3
-        one -= one % 2 if even else 1 - one % 2
-        sizes.append(one)
-        left -= one
-    stops = [sum(sizes[: number + 1]) for number in range(len(sizes))] + ([rows] if left else [])
+    small = SMALL - 1 if even else SMALL
+    first = size if size is not None and size < rows - small else 0
+    stops = sorted({first, rows - small, rows} - {0})
     return Cutting(rows, tuple(zip([0, *stops], stops, strict=False)))
 
 

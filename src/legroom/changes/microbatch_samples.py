@@ -12,7 +12,7 @@ from typing import Any
 
 from legroom.capture.frames import first_line
 from legroom.capture.quiet import unheard
-from legroom.changes.cutting import Place, numbers_each, rows_for
+from legroom.changes.cutting import SMALL, Place, numbers_each, rows_for
 from legroom.changes.made_up import random_like, rows_of
 from legroom.changes.microbatch_attempts import SIX, TWO, Rows, attempts
 from legroom.changes.microbatch_kinds import eagerly
@@ -21,7 +21,6 @@ from legroom.engines.out_of_memory import is_oom
 from legroom.errors import InputError, LegroomError
 
 PATIENCE = 10.0  # seconds, in which an input is looked for that a model takes
-ODD_ROWS = 5  # that are computed by themselves, of many
 CLOSE = 1e-4
 APART = 0.05  # of batches of different sizes, which other kernels compute
 STATISTICS = ("batchnorm", "batchrenorm", "minibatch")  # in the names of layers that look at several samples at once
@@ -166,7 +165,7 @@ def compare_many(model: Any, called: Callable[[Any], Any], x: Any, style: str, c
     """Where something else is done from some size on."""
     if not count:
         return
-    rows = Rows(count, count // 2, ((count - ODD_ROWS, count),))
+    rows = Rows(count, count // 2, ((count - SMALL, count),))
     first = random_like(x, style, rows=count)
     second = mixed(first, random_like(x, style, 7, count), rows.kept)
     try:

@@ -19,7 +19,6 @@ def kinds_in_other_sizes(
 ) -> Iterator[Kinds]:
     """Of what `made` makes, so many rows of it with so many numbers each. What it raises on odd numbers of samples is a reason not to cut the batch."""
     few = made(ODD.rows)
-    began = time.perf_counter()
     try:
         yield kinds_in_slices(call, few, tolerance, ODD)
     except LegroomError:
@@ -31,6 +30,8 @@ def kinds_in_other_sizes(
             f"The {what} cannot be computed in slices of the batch: on an odd number of samples it raises {first_line(error)}",
             ANY_SIZE,
         ) from error
+    began = time.perf_counter()
+    kinds_in_slices(call, few, tolerance, ODD)  # what takes long the first time is compiled then
     rows = rows_for(numbers, time.perf_counter() - began)
     many = made_or_none(made, rows) if rows else None
     found = None if many is None else all_kinds_or_none(call, many, tolerance, cut_many(rows))
