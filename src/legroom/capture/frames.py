@@ -9,6 +9,9 @@ AUTOGRAPH = "__autograph_generated_file"  # TensorFlow's rewriting of the user's
 
 
 REASON = re.compile(r"\w*(Error|Exception)\b")
+AROUND = re.compile(
+    r"\AException encountered when calling .*?\x1b\[1m(.*?)\x1b\[0m", re.DOTALL
+)  # what Keras writes around an error in a layer
 
 
 def reason_of(error: BaseException) -> str | None:
@@ -25,7 +28,8 @@ def first_line(error: BaseException) -> str:
     rewritten = reason_of(error)
     if rewritten is not None:
         return rewritten[:300]
-    text = ANSI.sub("", str(error)).strip()
+    around = AROUND.search(str(error))
+    text = ANSI.sub("", around[1] if around else str(error)).strip()
     return text.splitlines()[0][:300] if text else "(no message)"
 
 

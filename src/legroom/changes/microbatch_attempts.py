@@ -35,3 +35,10 @@ def attempts(x: Any, size: Any) -> Iterator[tuple[Rows, str]]:
         several.append(Rows(batch, (batch - 1) // 2, ((batch - size, batch),)))
     for style in STYLES:
         yield from ((rows, style) for rows in several)
+
+
+def is_unknown(x: Any) -> bool:
+    """Whether the model trains on batches of a size that is not known while it is traced."""
+    import keras
+
+    return any(leaf is not None and leaf.shape[0] is None for leaf in keras.tree.flatten(x))

@@ -14,13 +14,15 @@ from legroom.capture.frames import first_line
 from legroom.capture.quiet import unheard
 from legroom.changes.cutting import SMALL, Place, numbers_each, rows_for
 from legroom.changes.made_up import random_like, rows_of
-from legroom.changes.microbatch_attempts import SIX, TWO, Rows, attempts
+from legroom.changes.microbatch_attempts import SIX, TWO, Rows, attempts, is_unknown
 from legroom.changes.microbatch_kinds import eagerly
 from legroom.changes.microbatch_probe import call_model, model_values
 from legroom.engines.out_of_memory import is_oom
 from legroom.errors import InputError, LegroomError
 
 PATIENCE = 10.0  # seconds, in which an input is looked for that a model takes
+TRACED = 1.0  # a model that takes longer to be traced is not traced for many samples too
+NO_MEMORY = ("RESOURCE_EXHAUSTED", "OOM when allocating")
 CLOSE = 1e-4
 APART = 0.05  # of batches of different sizes, which other kernels compute
 STATISTICS = ("batchnorm", "batchrenorm", "minibatch")  # in the names of layers that look at several samples at once
@@ -78,7 +80,7 @@ def compare_somehow(model: Any, x: Any, size: Any) -> None:
 
 def no_memory(error: Exception) -> bool:
     """As TensorFlow, NumPy or JAX say it."""
-    return is_oom(error) or isinstance(error, MemoryError) or "RESOURCE_EXHAUSTED" in str(error)
+    return is_oom(error) or isinstance(error, MemoryError) or any(word in str(error) for word in NO_MEMORY)
 
 
 def compare_two(model: Any, x: Any) -> None:
@@ -137,8 +139,10 @@ def is_elementwise(operation: Any) -> bool:
 def compare(model: Any, x: Any, rows: Rows, style: str) -> None:
     first = random_like(x, style, rows=rows.count)
     second = mixed(first, random_like(x, style, 7, rows.count), rows.kept)
-    called = caller(model)
+    called = caller(model, relaxed=is_unknown(x))
+    began = time.perf_counter()
     outputs, changed = call(model, called, first)
+    tracing = 0.0 if is_unknown(x) else time.perf_counter() - began
     changed += assigned_in(model, rows_of(first, 0, rows.count)) + overwritten_in(model, rows_of(first, 0, rows.count))
     require_rows(model, outputs, rows.count)
     if changed:
@@ -157,7 +161,7 @@ def compare(model: Any, x: Any, rows: Rows, style: str) -> None:
         )
     if not alone(model, called, first, rows.parts):
         raise depends_on_size(model)
-    if rows is SIX:
+    if rows is SIX and tracing < TRACED:
         compare_many(model, called, x, style, rows_for(numbers_each(x, outputs), 2 * seconds))
 
 
@@ -222,9 +226,11 @@ def values_of(model: Any) -> tuple[list[Any], list[Any]]:
     return [v.value for v in model.trainable_variables], [v.value for v in model.non_trainable_variables]
 
 
-def caller(model: Any, training: bool = True) -> Callable[[Any], tuple[Any, list[Any], list[Any]]]:
+def caller(
+    model: Any, training: bool = True, relaxed: bool = False
+) -> Callable[[Any], tuple[Any, list[Any], list[Any]]]:
     """Calls the model on rows: its outputs, and what cannot be trained before and after. In a graph where it trains in one: there
-    every tensor is let go when it has been used, and not when the model has come to its end."""
+    every tensor is let go when it has been used, and not when the model has come to its end. `relaxed` traces it once for most sizes."""
     import keras
 
     values = values_of(model)
@@ -235,7 +241,7 @@ def caller(model: Any, training: bool = True) -> Callable[[Any], tuple[Any, list
     if keras.backend.backend() == "tensorflow" and not model.run_eagerly:
         import tensorflow as tf
 
-        called = tf.function(called)
+        called = tf.function(called, reduce_retracing=relaxed)
     return lambda rows: (*called(rows), values[1])
 
 
