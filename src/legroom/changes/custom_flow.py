@@ -6,17 +6,22 @@ NumPy or Python comes from nothing.
 Private names used, tested with TensorFlow 2.21.0: a tensor's memory is read by Python's buffer protocol.
 """
 
+import ctypes
 import re
+import sys
 import weakref
 from collections.abc import Iterable, Sequence
 from enum import IntFlag
+from types import FrameType
 from typing import Any
 
+from legroom.changes.bends import KINDS, Bends
 from legroom.changes.custom_models import native
 from legroom.changes.forced import Forced, Shape
 
 ONLY_SIZES = frozenset(("Shape", "ShapeN", "Size", "Rank", "ZerosLike", "OnesLike"))
 SHARED = 4096  # entries of a variable that may lie in memory with others
+CHECKING = ("check_ops", "control_flow_assert", "while_loop")  # assertions fail, and loops do not end, by other truths
 DRAWS = re.compile(r"Random|Multinomial|Normal|Uniform|PyFunc")
 ANEW = re.compile(r"^(?!Stateless).*(Random|Multinomial|Normal|Uniform|PyFunc|^Rng)")  # others, each time
 
@@ -39,9 +44,10 @@ OF_A_SLICE = Source.SAMPLES | Source.SIZES | Source.DRAWN
 class Flow:
     """Hears every operation of a trial."""
 
-    def __init__(self, batch: Sequence[Any], forced: Forced | None = None) -> None:
+    def __init__(self, batch: Sequence[Any], forced: Forced | None = None, bends: Bends | None = None) -> None:
         self.known: dict[int, tuple[Any, Source]] = {}
         self.forced = forced
+        self.bends = bends or Bends()
         self.compared: list[Shape] = []  # of the comparisons of samples that were made
         self.changed: dict[int, Any] = {}  # variables
         self.looking = False  # at memory, by operations of its own
@@ -62,10 +68,20 @@ class Flow:
             sources |= Source.ANEW
         for tensor in outputs or ():
             self.put(tensor, sources)
-        if sources & Source.SAMPLES and is_comparison(inputs, outputs):
+        if sources & Source.SAMPLES and outputs:
+            self.heard_of_samples(op, inputs, outputs)
+
+    def heard_of_samples(self, op: str, inputs: Any, outputs: Any) -> None:
+        truths = is_comparison(inputs, outputs)
+        if (truths or op in KINDS or outputs[0].dtype.name == "bool") and is_checking():
+            return
+        if truths:
             if self.forced is not None:
                 self.forced.put(len(self.compared), outputs[0])
             self.compared.append(tuple(outputs[0].shape))
+        made = self.bends.meet(op, inputs, outputs[0])
+        if made is not None:
+            overwrite(outputs[0], made)
 
     def put(self, tensor: Any, sources: Source) -> None:
         if sources:
@@ -149,6 +165,28 @@ def memory_of(value: Any) -> int:
         return int(np.asarray(memoryview(value)).__array_interface__["data"][0])
     except (TypeError, ValueError, BufferError):  # of a type that Python has no word for, bfloat16
         return 0
+
+
+def overwrite(tensor: Any, values: Any) -> None:
+    """In its own memory, since eager operations cannot be answered in another way; bfloat16 in that of a view of it."""
+    import numpy as np
+    import tensorflow as tf
+
+    place = memory_of(tf.bitcast(tensor, tf.uint16) if tensor.dtype == tf.bfloat16 else tensor)
+    if place:
+        held = np.ascontiguousarray(values)
+        ctypes.memmove(place, held.ctypes.data, held.nbytes)
+
+
+def is_checking() -> bool:
+    """Whether the operation that is heard is one of an assertion, or of a loop over it."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        name = str(frame.f_globals.get("__name__", ""))
+        if name.startswith("tensorflow.python.ops.") and name.rpartition(".")[2] in CHECKING:
+            return True
+        frame = frame.f_back
+    return False
 
 
 def move(variable: Any) -> None:

@@ -10,6 +10,8 @@ from legroom.changes.cutting import FEW
 from legroom.errors import InputError
 from legroom.records.plan import Exactness
 
+TOLERANCE = 1e-3  # of a gradient
+LOOSE = 5e-2  # in 16 bits
 CANCELLED = 0.1  # of an update at the most is taken for rounding
 SMALL = 1e-6  # of the largest gradient: too little to tell anything by
 SUMMED: tuple[Kind, ...] = ("mean", "sum")

@@ -15,13 +15,16 @@ from typing import Any
 
 from legroom.capture.quiet import unheard
 from legroom.changes import custom_counts
+from legroom.changes.bends import Bend, Bends
 from legroom.changes.custom_arguments import Arguments, concrete, front_of
+from legroom.changes.custom_bends import compare_bent
 from legroom.changes.custom_failed import failure
 from legroom.changes.custom_flow import Flow
 from legroom.changes.custom_hooks import listened
-from legroom.changes.custom_kinds import MASKED, Candidates, Judge, choose
+from legroom.changes.custom_kinds import LOOSE, MASKED, TOLERANCE, Candidates, Judge, choose
 from legroom.changes.custom_later import STAGES, arguments_at, later, waited
 from legroom.changes.custom_marks import MOST, Numbers, comparing, fits, marked, marks_of, sets_of
+from legroom.changes.custom_rows import is_far, made_up, told_by
 from legroom.changes.custom_run import Kind, Kinds, cannot, share
 from legroom.changes.custom_sizes import compare_sizes
 from legroom.changes.custom_trial import Known, Seen, Trial
@@ -30,14 +33,12 @@ from legroom.changes.cutting import FEW, Cutting
 from legroom.changes.forced import PATTERNS, Forced, Shape, with_a_row_each
 from legroom.changes.hearing import hearing
 from legroom.changes.lookups import are_tables
-from legroom.changes.made_up import CUTS, IGNORED, ROWS, random_like, rows_of, with_mark
+from legroom.changes.made_up import CUTS, IGNORED, ROWS, rows_of
 from legroom.changes.microbatch_kinds import eagerly
 from legroom.changes.microbatch_loop import Found
 from legroom.changes.sparse import add_gradients, with_tables
 from legroom.errors import LegroomError
 
-TOLERANCE = 1e-3  # of a gradient
-LOOSE = 5e-2  # in 16 bits
 STYLES = ("signed", "binary", *IGNORED)
 LARGER = (4.0, 30.0)  # times
 Pattern = tuple[int, frozenset[int]]  # of truths, and which comparisons get them
@@ -66,6 +67,7 @@ class Probe:
     compared: dict[tuple[int, int], list[Shape]] = field(
         default_factory=dict
     )  # samples, in the trial of these rows that was last
+    met: dict[tuple[int, int], list[Bend]] = field(default_factory=dict)  # what bends, in the same
     told: set[float] = field(default_factory=set)  # marks of which a trial has said something
     runs: int = 0
     has_updated: bool = False  # in some trial
@@ -109,6 +111,7 @@ class Probe:
         if found is not None:
             found = self.compare_with_marks(found)
             found = self.compare_forced(found)
+            found = compare_bent(self, found)
             found = self.compare_with_other_weights(found)
             if any(numbers.equal or numbers.ordered for numbers in self.heard):  # with what is computed, perhaps
                 for scale in LARGER:
@@ -234,10 +237,11 @@ class Probe:
         rows: tuple[int, int],
         totals: Found | None = None,
         forced: Pattern | None = None,
+        bends: Bends | None = None,
     ) -> Trial:
         start, stop = rows
         tensors = rows_of(arrays, start, stop)
-        flow = Flow(tensors, None if forced is None else Forced(forced[0], rows, forced[1]))
+        flow = Flow(tensors, None if forced is None else Forced(forced[0], rows, forced[1]), bends)
         trial = Trial(self.known, flow, early_slice=totals is None and stop - start < self.cutting.rows, totals=totals)
         args, kwargs = self.arguments.filled(tensors, concrete)
         self.runs += 1
@@ -256,6 +260,8 @@ class Probe:
             raise
         finally:
             self.compared[rows] = flow.compared
+            if forced is None and bends is None:
+                self.met[rows] = flow.bends.met
             trial.put_back()
         return trial
 
@@ -343,29 +349,3 @@ def summed(
             total[place] = add_gradients(total[place], share(own[place], kind, portion))
         trial.gradients.clear()
     return Found(tuple(total))
-
-
-def made_up(batch: list[Any], style: str | float, rows: int = ROWS) -> list[Any]:
-    """A few rows like these; with a number, that is in place of some entries, more of them in some rows than in others."""
-    if isinstance(style, str):
-        return list(random_like(batch, style, rows=rows))
-    filled, chosen = random_like(batch, "unit", rows=rows), random_like(batch, "binary", 1, rows)
-    inputs = 1 if style != style else 0  # noqa: PLR0124 - NaN: no model takes it for an input, which mostly comes first
-    marked = zip(filled[inputs:], chosen[inputs:], strict=True)
-    return [*filled[:inputs], *(with_mark(values, marks, style) for values, marks in marked)]
-
-
-def style_of(make: Callable[[], list[Any]]) -> Any:
-    return make.args[-1] if isinstance(make, partial) else None
-
-
-def told_by(make: Callable[[], list[Any]]) -> set[float]:
-    """The marks in these data."""
-    style = style_of(make)
-    return {style} if isinstance(style, float) else {0.0, 1.0} if style == "binary" else set()
-
-
-def is_far(make: Callable[[], list[Any]]) -> bool:
-    """Whether its marks are so large that rounding counts, as inputs; a mean that leaves them out differs by far more."""
-    style = style_of(make)
-    return isinstance(style, float) and style != IGNORED[0]

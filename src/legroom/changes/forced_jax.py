@@ -8,6 +8,7 @@ Tested with JAX 0.10.2: what `jax.make_jaxpr` gives, of its equations `ctx.manag
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from legroom.changes.bends import Bends
 from legroom.changes.forced import Forced, Shape
 
 INNER = ("jaxpr", "call_jaxpr", "fun_jaxpr")
@@ -19,8 +20,9 @@ Value = tuple[Any, bool]  # and whether samples are in it
 class Equations:
     """One computation."""
 
-    def __init__(self, forced: Forced) -> None:
+    def __init__(self, forced: Forced, bends: Bends | None = None) -> None:
         self.forced = forced
+        self.bends = bends or Bends()
         self.compared: list[Shape] = []
 
     def run(self, call: Callable[[Any], list[Any]], rows: Any) -> list[Any]:
@@ -55,6 +57,8 @@ class Equations:
         outputs = list(found) if equation.primitive.multiple_results else [found]
         if samples and is_comparison(values, outputs):
             outputs = [self.compare(outputs[0])]
+        if samples and outputs and not is_check(equation.invars):
+            outputs[0] = self.bend(equation, values, outputs[0])
         return [(output, samples) for output in outputs]
 
     def compare(self, truths: Any) -> Any:
@@ -63,6 +67,12 @@ class Equations:
         number, shape = len(self.compared), tuple(truths.shape)
         self.compared.append(shape)
         return jnp.asarray(self.forced.truths(number, shape)) if number in self.forced.which else truths
+
+    def bend(self, equation: Any, values: list[Any], output: Any) -> Any:
+        import jax.numpy as jnp
+
+        made = self.bends.meet(equation.primitive.name, values, output, equation.params.get("axes"))
+        return output if made is None else jnp.asarray(made)
 
 
 def inner_of(equation: Any) -> tuple[Any, Sequence[Any]] | None:
@@ -73,6 +83,11 @@ def inner_of(equation: Any) -> tuple[Any, Sequence[Any]] | None:
     if found is None:
         return None
     return (found.jaxpr, found.consts) if hasattr(found, "consts") else (found, ())
+
+
+def is_check(atoms: Sequence[Any]) -> bool:
+    """x != x where it is not a number."""
+    return len(atoms) == 2 and atoms[0] is atoms[1]
 
 
 def is_comparison(values: Sequence[Any], outputs: Sequence[Any]) -> bool:

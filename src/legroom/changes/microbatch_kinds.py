@@ -8,9 +8,10 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any, Literal, TypeVar
 
+from legroom.changes.bends import MOST, PLACES, Bend, of_the_batch
 from legroom.changes.cutting import FEW, Cutting, Place
 from legroom.changes.forced import PATTERNS, with_a_row_each
-from legroom.changes.forced_losses import run_forced
+from legroom.changes.forced_losses import run_bent, run_forced
 from legroom.changes.made_up import rows_of
 
 Kind = Literal["samples", "mean", "sum"]  # one value a sample; one number that is their mean; one that is their sum
@@ -60,7 +61,13 @@ def kinds_of(
 
 
 def kinds_when_forced(call: Call, arrays: Any, tolerance: float = TOLERANCE) -> Iterator[list[set[Kind] | None]]:
-    """The same with comparisons of samples that come out otherwise, several times; nothing where there are none, or where the user's code cannot be run so."""
+    """The same with comparisons of samples that come out otherwise, several times, and with numbers of the whole batch that come out on the other side of what
+    bends; nothing where there are none, or where the user's code cannot be run so."""
+    yield from kinds_when_compared(call, arrays, tolerance)
+    yield from kinds_when_bent(call, arrays, tolerance)
+
+
+def kinds_when_compared(call: Call, arrays: Any, tolerance: float) -> Iterator[list[set[Kind] | None]]:
 
     def run(place: tuple[int, int], pattern: int, which: frozenset[int]) -> Any:
         return run_forced(call, rows_of(arrays, *place), place, pattern, which)
@@ -75,6 +82,43 @@ def kinds_when_forced(call: Call, arrays: Any, tolerance: float = TOLERANCE) -> 
             yield kinds_of(compute, call, arrays, tolerance)
     except Exception:  # noqa: BLE001 - the user's own code, which may look after what it compares
         return
+
+
+def kinds_when_bent(call: Call, arrays: Any, tolerance: float) -> Iterator[list[set[Kind] | None]]:
+    """With all such numbers at once, and one after the other where the user's code cannot be run so."""
+
+    def run(place: tuple[int, int], pattern: int = 0, which: dict[int, Bend] | None = None) -> Any:
+        with on_cpu():
+            return run_bent(call, rows_of(arrays, *place), place, pattern, which or {})
+
+    def kinds(pattern: int, which: dict[int, Bend]) -> list[set[Kind] | None] | None:
+        try:
+            return kinds_of(lambda place: run(place, pattern, which)[0], call, arrays, tolerance)
+        except Exception:  # noqa: BLE001 - the user's own code, which may look after its numbers
+            return None
+
+    try:
+        which = of_the_batch(eagerly(lambda: [run(place)[1] for place in PLACES]))
+    except Exception:  # noqa: BLE001 - the same
+        return
+    for pattern in range(PATTERNS if which else 0):
+        found = kinds(pattern, which)
+        alone = list(which)[:MOST] if found is None or None in found else []
+        yield from (one for one in (found, *(kinds(pattern, {at: which[at]}) for at in alone)) if one is not None)
+
+
+@contextmanager
+def on_cpu() -> Iterator[None]:
+    """TensorFlow's tensors lie there, where their memory can be written."""
+    import keras
+
+    if keras.backend.backend() != "tensorflow":
+        yield
+        return
+    import tensorflow as tf
+
+    with tf.device("CPU:0"):
+        yield
 
 
 @contextmanager

@@ -15,6 +15,8 @@ from legroom.capture.quiet import unheard
 from legroom.changes.cutting import SMALL, Place, numbers_each, rows_for
 from legroom.changes.made_up import random_like, rows_of
 from legroom.changes.microbatch_attempts import SIX, TWO, Rows, attempts, is_unknown
+from legroom.changes.microbatch_bends import may_bend, outputs_when_bent
+from legroom.changes.microbatch_gradients import gradients_add_up, has_its_own, nodes_of
 from legroom.changes.microbatch_kinds import eagerly
 from legroom.changes.microbatch_probe import call_model, model_values
 from legroom.engines.out_of_memory import is_oom
@@ -143,7 +145,8 @@ def compare(model: Any, x: Any, rows: Rows, style: str) -> None:
     began = time.perf_counter()
     outputs, changed = call(model, called, first)
     tracing = 0.0 if is_unknown(x) else time.perf_counter() - began
-    changed += assigned_in(model, rows_of(first, 0, rows.count)) + overwritten_in(model, rows_of(first, 0, rows.count))
+    graph = traced(model, rows_of(first, 0, rows.count))
+    changed += assigned_in(graph) + overwritten_in(model, rows_of(first, 0, rows.count))
     require_rows(model, outputs, rows.count)
     if changed:
         raise InputError(
@@ -161,8 +164,34 @@ def compare(model: Any, x: Any, rows: Rows, style: str) -> None:
         )
     if not alone(model, called, first, rows.parts):
         raise depends_on_size(model)
-    if rows is SIX and tracing < TRACED:
+    if rows is not SIX:
+        return
+    if tracing < TRACED:
         compare_many(model, called, x, style, rows_for(numbers_each(x, outputs), 2 * seconds))
+    check_branches(model, first, graph)
+    if has_its_own(graph) and not gradients_add_up(model, first):
+        raise InputError(
+            f"The batch cannot be cut: a gradient of its own in the model {model.name!r} (tf.custom_gradient, jax.custom_vjp) looks at several samples at once.",
+            "Let it look at each sample by itself, or plan with something other than micro-batches.",
+        )
+
+
+def check_branches(model: Any, arrays: Any, graph: Any) -> None:
+    """Numbers of the whole batch must not decide what is computed for a sample, whatever side they are on now."""
+    import keras
+
+    if not may_bend(graph):
+        return
+    values = values_of(model)
+    found = outputs_when_bent(lambda rows: keras.tree.flatten(call_model(model, values, rows, True)[0]), arrays)
+    usual: list[Any] | None = None
+    for outputs in map(numbers_of, found):
+        usual = usual or outputs
+        if any(one.shape != two.shape or not near(one, two, CLOSE) for one, two in zip(usual, outputs, strict=True)):
+            raise InputError(
+                f"The batch cannot be cut: what the model {model.name!r} computes for a sample depends on a number of the whole batch, as by a branch, a floor or a sign.",
+                "Plan with something other than micro-batches.",
+            )
 
 
 def compare_many(model: Any, called: Callable[[Any], Any], x: Any, style: str, count: int) -> None:
@@ -245,22 +274,27 @@ def caller(
     return lambda rows: (*called(rows), values[1])
 
 
-def assigned_in(model: Any, rows: Any) -> list[str]:
-    """The names of TensorFlow's own variables that a call would assign to: Keras knows nothing of these. Traced, not run."""
+def traced(model: Any, rows: Any) -> Any:
+    """The graph or jaxpr of a call, not run; None where the code runs eagerly only."""
     import keras
 
-    if keras.backend.backend() != "tensorflow":
-        return []
-    import tensorflow as tf
-
     values = values_of(model)
+    call = lambda given: call_model(model, values, given, True)[0]  # noqa: E731
     try:
-        graph = tf.function(lambda given: call_model(model, values, given, True)[0]).get_concrete_function(rows).graph
-    except Exception:  # noqa: BLE001 - code that runs eagerly only
-        return []
-    definition = graph.as_graph_def()
-    nodes = [*definition.node, *(node for function in definition.library.function for node in function.node_def)]
-    kinds = {node.op for node in nodes if node.op.startswith("Assign") and node.op.endswith("VariableOp")}
+        if keras.backend.backend() == "jax":
+            import jax
+
+            return jax.make_jaxpr(call)(rows)
+        import tensorflow as tf
+
+        return tf.function(call).get_concrete_function(rows).graph
+    except Exception:  # noqa: BLE001 - the user's own
+        return None
+
+
+def assigned_in(graph: Any) -> list[str]:
+    """The names of TensorFlow's own variables that a call would assign to: Keras knows nothing of these."""
+    kinds = {node.op for node in nodes_of(graph) if node.op.startswith("Assign") and node.op.endswith("VariableOp")}
     return ["a tf.Variable"] if kinds else []
 
 
