@@ -61,6 +61,12 @@ class Gated(keras.Model):  # type: ignore[misc]
         return self.last(self.give(self, h))
 
 
+def one_after_the_other(model: Any, h: Any) -> Any:
+    for value in (0.5, tf.constant([1.0, 2.0, 3.0, 4.0]), 3.0):
+        h = ops.tanh(put(model, h, value))
+    return h
+
+
 def put(model: Any, h: Any, context: Any) -> Any:
     model.gate.context = context
     found = model.gate(h)
@@ -84,6 +90,7 @@ KEPT: dict[str, Callable[[Any, Any], Any]] = {
     "signs": lambda model, h: model.gate(h, context=Context(ops.cast(h > 0, "float32"))),
     "not trained": lambda model, h: model.gate(h, context=Context(model.rate * 2.0)),
     "an argument": lambda model, h: model.gate(h, context=h * 2),
+    "attributes": one_after_the_other,
     "a variable": lambda model, h: model.gate(h, context=lambda: ops.tanh(model.scale)),
 }
 

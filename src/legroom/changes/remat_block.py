@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
+from legroom.changes.remat_attributes import Attributes, as_they_were, attributes_of
 from legroom.changes.remat_leaves import each_once
 from legroom.errors import InputError
 
@@ -81,13 +82,13 @@ def run(block: Block, function: Function, inputs: list[Any], training: bool) -> 
     if not framework.records(inputs, training):
         return function(inputs)
     inputs, function = each_once(inputs, function)
-    surroundings = current_surroundings()
+    surroundings, attributes = current_surroundings(), attributes_of(block.layers) if on_tensorflow() else []
     while True:
         variables = block.variables()
         with backend.AutocastScope(None):
             values = [backend.convert_to_tensor(variable.value) for variable in variables]
         masks = [backend.get_keras_mask(tensor) for tensor in inputs]
-        pure = partial(run_purely, Bound(function, tuple(variables), block.layers, surroundings))
+        pure = partial(run_purely, Bound(function, tuple(variables), block.layers, surroundings, attributes))
         ran = framework.checkpoint(block, pure, (inputs, masks, values), [v.trainable for v in variables])
         known = {id(variable) for variable in variables}
         missed = [variable for variable, _ in ran.updates if id(variable) not in known]
@@ -125,6 +126,7 @@ class Bound:
     variables: tuple[Any, ...]
     layers: tuple[Any, ...]
     surroundings: dict[str, Any]
+    attributes: Attributes
 
 
 def run_purely(bound: Bound, inputs: list[Any], masks: list[Any], values: list[Any]) -> Ran:
@@ -133,12 +135,12 @@ def run_purely(bound: Bound, inputs: list[Any], masks: list[Any], values: list[A
         if mask is not None:
             backend.set_keras_mask(tensor, mask)
     scope = block_scope()(list(zip(bound.variables, values, strict=True)), collect_losses=True)
-    held = tensors_left(bound.layers)
-    with standing_in(bound.surroundings), scope:
+    with standing_in(bound.surroundings), as_they_were(bound.attributes), scope:
+        held = tensors_left(bound.layers)
         outputs = bound.function(inputs)
         found = [backend.get_keras_mask(output) for output in outputs]
         losses = [(owner_of(loss, bound.layers), loss) for loss in scope.losses]
-    refuse_side_channels(held, tensors_left(bound.layers))
+        refuse_side_channels(held, tensors_left(bound.layers))
     now = {place: backend.get_keras_mask(tensor) for place, tensor in enumerate(inputs)}
     left = {place: mask for place, mask in now.items() if mask is not masks[place]}
     return Ran(outputs, found, list(scope.changed.values()), losses, left, passed_through(inputs, outputs))
