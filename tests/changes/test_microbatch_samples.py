@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 from keras import layers, ops
 
+from legroom.changes.known_layers import is_known
 from legroom.changes.microbatch import split
 from legroom.changes.microbatch_kinds import kinds_of_output
-from legroom.changes.microbatch_samples import is_known
 from legroom.errors import InputError, LegroomError
 
 X, Y = np.random.default_rng(0).normal(size=(2, 8, 6)).astype("float32")
@@ -672,3 +672,28 @@ def test_a_model_of_keras_own_layers_stays_one_when_it_is_split():
     split(model, 2)
     model.make_train_function()
     assert is_known(model)
+
+
+def scaled_by_the_largest(x: Any) -> Any:
+    from keras import ops
+
+    return x / ops.max(ops.abs(x))
+
+
+def clipped_by_the_norm(x: Any) -> Any:
+    from keras import ops
+
+    return x * ops.minimum(1.0, 20 / ops.norm(x))
+
+
+@pytest.mark.tensorflow
+@pytest.mark.parametrize("middle", [scaled_by_the_largest, clipped_by_the_norm])
+def test_a_largest_number_and_a_norm_over_the_batch_are_seen_whichever_sample_has_it(middle: Any) -> None:
+    import keras
+
+    from legroom.changes.microbatch_samples import check_samples
+
+    model = keras.Sequential([keras.Input((4,)), keras.layers.Lambda(middle), keras.layers.Dense(1)])
+    model.compile("sgd", "mse")
+    with pytest.raises(InputError, match=r"looks at several samples|depends on a number of the whole batch"):
+        check_samples(model, keras.KerasTensor((None, 4)))

@@ -14,11 +14,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from legroom.capture.own_work import announce
+from legroom.changes.batch_cut import Cut, cut_batch
 from legroom.changes.custom_arguments import Arguments, arguments_of, front_of
 from legroom.changes.custom_hooks import listened
 from legroom.changes.custom_probe import find_kinds
 from legroom.changes.custom_run import Keeper, Kinds, Run, Whole, converted
-from legroom.changes.microbatch_loop import Cut, Found, add, cut_batch, loop, trace, zeros
+from legroom.changes.microbatch_loop import Found, add, loop, trace, zeros
 from legroom.changes.slice_seeds import other_seeds
 from legroom.errors import InputError
 from legroom.records.plan import Exactness

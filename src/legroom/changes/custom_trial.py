@@ -17,8 +17,8 @@ from legroom.changes.custom_hooks import ASSIGNS, Call
 from legroom.changes.custom_later import Scalars
 from legroom.changes.custom_models import native
 from legroom.changes.custom_run import Kinds, Run, cannot, default_graph, of_variables, state_owner
+from legroom.changes.known_layers import statistics_reason
 from legroom.changes.lookups import Entries, entries_of
-from legroom.changes.microbatch_samples import statistics_reason
 from legroom.changes.sparse import plain
 from legroom.errors import InputError
 

@@ -7,7 +7,8 @@ computing them. Nothing is changed.
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from legroom.changes.microbatch_loop import Compute, Cut, Layout, trace
+from legroom.changes.batch_cut import Cut
+from legroom.changes.microbatch_loop import Compute, Layout, trace
 from legroom.errors import InputError, LegroomError
 
 FEW = (2, 3)

@@ -13,8 +13,8 @@ from typing import Any, Literal
 
 from legroom.capture.keras_fit import framework_of_keras
 from legroom.changes.custom_metrics import numbers_given
+from legroom.changes.known_layers import statistics_reason
 from legroom.changes.microbatch_probe import compiled_losses
-from legroom.changes.microbatch_samples import statistics_reason
 from legroom.changes.own_code import code_of
 from legroom.changes.reductions import Losses, overrides
 from legroom.errors import InputError, LegroomError, MissingError

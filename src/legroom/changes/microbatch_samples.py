@@ -13,6 +13,7 @@ from typing import Any
 from legroom.capture.frames import first_line
 from legroom.capture.quiet import unheard
 from legroom.changes.cutting import SMALL, Place, numbers_each, rows_for
+from legroom.changes.known_layers import is_known
 from legroom.changes.made_up import random_like, rows_of
 from legroom.changes.microbatch_attempts import SIX, TWO, Rows, attempts, is_unknown
 from legroom.changes.microbatch_bends import may_bend, outputs_when_bent
@@ -26,27 +27,12 @@ PATIENCE = 10.0  # seconds, in which an input is looked for that a model takes
 TRACED = 1.0  # a model that takes longer to be traced is not traced for many samples too
 NO_MEMORY = ("RESOURCE_EXHAUSTED", "OOM when allocating")
 CLOSE = 1e-4
+TIMES = (
+    1.0,
+    30.0,
+    0.01,
+)  # as large as the others are the samples that are replaced: a largest number, or a norm, over the batch must not move the rest
 APART = 0.05  # of batches of different sizes, which other kernels compute
-STATISTICS = ("batchnorm", "batchrenorm", "minibatch")  # in the names of layers that look at several samples at once
-ELEMENTWISE = (  # operations of keras.ops between samples of one shape
-    *("Absolute", "Add", "Cast", "Divide", "DivideNoNan", "Elu", "Exp", "Expm1", "Gelu"),
-    *("HardSigmoid", "HardSilu", "LeakyRelu", "Log", "Log1p", "Maximum", "Minimum", "Multiply", "Negative"),
-    *("Power", "Reciprocal", "Relu", "Relu6", "Rsqrt", "Selu", "Sigmoid", "Silu", "Softplus"),
-    *("Softsign", "Sqrt", "Square", "Subtract", "Tanh", "TrueDivide"),
-)
-TRAINER = frozenset(f"{name}_{kind}" for name in ("train", "test", "predict") for kind in ("step", "function"))
-MIXING = ("Lambda", "MixUp", "CutMix", "TorchModuleWrapper", "FlaxLayer", "JaxLayer", "TFSMLayer")
-
-
-def statistics_reason(layer: Any) -> str | None:
-    import keras
-
-    names = [cls.__name__.lower().replace("_", "") for cls in type(layer).__mro__]
-    if layer.trainable and any(word in name for name in names for word in STATISTICS):
-        return f"{layer.name} takes its statistics from the slice, not from the batch"
-    if isinstance(layer, keras.layers.SpectralNormalization):
-        return f"{layer.name} iterates once for each slice"
-    return None
 
 
 def check_samples(model: Any, x: Any, size: Any = None) -> None:
@@ -95,52 +81,9 @@ def compare_two(model: Any, x: Any) -> None:
         return
 
 
-def is_known(model: Any) -> bool:
-    """Made of Keras' own layers only, none of which works along the batch or calls a function of the user's, and at most sums and the like between them."""
-    layers = list(model._flatten_layers())
-    for layer in layers:
-        if may_work_along_batch(layer) or type(layer).__name__ in MIXING:
-            return False
-        held = [one for name, one in vars(layer).items() if name not in TRAINER]
-        if not is_of_keras(type(layer)) or any(callable(one) and not is_of_keras(one) for one in held):
-            return False
-    operations = [one for layer in layers for one in getattr(layer, "operations", ())]
-    return all(hasattr(one, "_flatten_layers") or is_elementwise(one) for one in operations)
-
-
-def may_work_along_batch(layer: Any) -> bool:
-    """The last axis is never the batch's; from another that is counted from the end it cannot be told."""
-    axes = getattr(layer, "axis", None), getattr(layer, "axes", None)
-    each = [one for axis in axes for one in (axis if isinstance(axis, list | tuple) else [axis])]
-    return any(isinstance(one, int) and one < 1 and one != -1 for one in each)
-
-
-def is_of_keras(thing: Any) -> bool:
-    """A class or function of Keras', or an object of such a class: an activation may be anything."""
-    module = getattr(thing, "__module__", None) or type(thing).__module__
-    return str(module).startswith("keras.")
-
-
-def is_elementwise(operation: Any) -> bool:
-    """Whether each sample that comes out is made of the same sample of each tensor that goes in, and of numbers."""
-    import keras
-
-    kind = type(operation)
-    if not kind.__module__.startswith("keras.src.ops.") or kind.__name__ not in ELEMENTWISE:
-        return False
-    for node in operation._inbound_nodes:
-        arguments = node.arguments
-        ranks = {len(tensor.shape) for tensor in arguments.keras_tensors}
-        given = keras.tree.flatten((arguments.args, arguments.kwargs))
-        others = [one for one in given if not isinstance(one, keras.KerasTensor)]
-        if len(ranks) != 1 or not all(one is None or isinstance(one, int | float | str) for one in others):
-            return False
-    return True
-
-
 def compare(model: Any, x: Any, rows: Rows, style: str) -> None:
     first = random_like(x, style, rows=rows.count)
-    second = mixed(first, random_like(x, style, 7, rows.count), rows.kept)
+    others = random_like(x, style, 7, rows.count)
     called = caller(model, relaxed=is_unknown(x))
     began = time.perf_counter()
     outputs, changed = call(model, called, first)
@@ -157,11 +100,13 @@ def compare(model: Any, x: Any, rows: Rows, style: str) -> None:
     if not alike(outputs, call(model, called, first)[0], rows):
         return  # random numbers that Keras knows nothing of: nothing can be told
     seconds = time.perf_counter() - began
-    if not alike(outputs, call(model, called, second)[0], rows):
-        raise InputError(
-            f"The batch cannot be cut: {culprit(model, first, second, rows)} looks at several samples of it at once.",
-            "Plan with something other than micro-batches.",
-        )
+    for factor in TIMES:
+        second = mixed(first, times(others, factor), rows.kept)
+        if not alike(outputs, call(model, called, second)[0], rows):
+            raise InputError(
+                f"The batch cannot be cut: {culprit(model, first, second, rows)} looks at several samples of it at once.",
+                "Plan with something other than micro-batches.",
+            )
     if not alone(model, called, first, rows.parts):
         raise depends_on_size(model)
     if rows is not SIX:
@@ -358,6 +303,16 @@ def numbers_of(outputs: Any) -> list[Any]:
     import keras
 
     return [keras.ops.convert_to_numpy(keras.ops.cast(one, "float32")) for one in keras.tree.flatten(outputs)]
+
+
+def times(arrays: Any, factor: float) -> Any:
+    """Numbers so much larger; what is no floating point number stays what it is."""
+    import keras
+
+    def larger(one: Any) -> Any:
+        return one * one.dtype.type(factor) if one is not None and one.dtype.kind == "f" else one
+
+    return keras.tree.map_structure(larger, arrays)
 
 
 def mixed(first: Any, second: Any, kept: int) -> Any:

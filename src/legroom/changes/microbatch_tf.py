@@ -9,10 +9,11 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from legroom.capture.frames import first_line
+from legroom.changes.batch_cut import Cut, cut_batch
 from legroom.changes.lookups import tables_called, tables_traced
 from legroom.changes.made_up import random_like, rows_of
 from legroom.changes.microbatch_kinds import eagerly
-from legroom.changes.microbatch_loop import Cut, Found, Layout, accumulate, cut_batch, shaped, trace
+from legroom.changes.microbatch_loop import Found, Layout, accumulate, shaped, trace
 from legroom.changes.microbatch_metrics import update_metrics
 from legroom.changes.microbatch_probe import outline_of
 from legroom.changes.reductions import Losses, Slice, SliceLoss, growth, summed, update_loss_metrics

@@ -12,8 +12,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from legroom.capture.frames import first_line
+from legroom.changes.known_layers import statistics_reason
 from legroom.changes.microbatch_probe import Kinds, LossKind, name_of
-from legroom.changes.microbatch_samples import check_samples, statistics_reason
+from legroom.changes.microbatch_samples import check_samples
 from legroom.changes.shares import Call, Term, cast_like, floating, term_of
 from legroom.engines.out_of_memory import is_oom
 from legroom.errors import InputError, LegroomError

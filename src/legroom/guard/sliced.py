@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from legroom.changes.microbatch_loop import Found, Layout, accumulate, cut_batch, trace
+from legroom.changes.batch_cut import cut_batch
+from legroom.changes.microbatch_loop import Found, Layout, accumulate, trace
 from legroom.changes.microbatch_tf import Seen, Step, part_of, weight_of
 from legroom.changes.reductions import Losses, summed, update_loss_metrics
 
