@@ -51,6 +51,7 @@ class Flow:
         self.compared: list[Shape] = []  # of the comparisons of samples that were made
         self.changed: dict[int, Any] = {}  # variables
         self.looking = False  # at memory, by operations of its own
+        self.made_bytes = 0  # in all, as if nothing had been let go
         self.mark(batch, Source.SAMPLES)
 
     def heard(self, op: str | bytes, inputs: Any, _: Any, outputs: Any, *__: Any, **about: Any) -> None:
@@ -68,6 +69,7 @@ class Flow:
             sources |= Source.ANEW
         for tensor in outputs or ():
             self.put(tensor, sources)
+            self.made_bytes += bytes_of(tensor)
         if sources & Source.SAMPLES and outputs:
             self.heard_of_samples(op, inputs, outputs)
 
@@ -136,6 +138,13 @@ class Flow:
         if not tensors_of(leaf) or sources & OF_A_SLICE == Source.SIZES:
             return None
         return bool(sources & OF_A_SLICE)
+
+
+def bytes_of(tensor: Any) -> int:
+    known = getattr(tensor, "shape", None)
+    return (
+        0 if known is None or known.num_elements() is None else int(known.num_elements()) * int(tensor.dtype.size or 0)
+    )
 
 
 def tensors_of(leaf: Any) -> list[Any]:

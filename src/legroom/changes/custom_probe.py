@@ -68,6 +68,7 @@ class Probe:
         default_factory=dict
     )  # samples, in the trial of these rows that was last
     met: dict[tuple[int, int], list[Bend]] = field(default_factory=dict)  # what bends, in the same
+    made_bytes: dict[int, int] = field(default_factory=dict)  # by the trial of so many rows that was last
     told: set[float] = field(default_factory=set)  # marks of which a trial has said something
     runs: int = 0
     has_updated: bool = False  # in some trial
@@ -260,6 +261,7 @@ class Probe:
             raise
         finally:
             self.compared[rows] = flow.compared
+            self.made_bytes[stop - start] = flow.made_bytes
             if forced is None and bends is None:
                 self.met[rows] = flow.bends.met
             trial.put_back()

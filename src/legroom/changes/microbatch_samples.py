@@ -102,7 +102,8 @@ def compare(model: Any, x: Any, rows: Rows, style: str) -> None:
     seconds = time.perf_counter() - began
     for factor in TIMES:
         second = mixed(first, times(others, factor), rows.kept)
-        if not alike(outputs, call(model, called, second)[0], rows):
+        replaced = outputs_or_none(model, called, second, must=factor == 1)
+        if replaced is not None and not alike(outputs, replaced, rows):
             raise InputError(
                 f"The batch cannot be cut: {culprit(model, first, second, rows)} looks at several samples of it at once.",
                 "Plan with something other than micro-batches.",
@@ -137,6 +138,16 @@ def check_branches(model: Any, arrays: Any, graph: Any) -> None:
                 f"The batch cannot be cut: what the model {model.name!r} computes for a sample depends on a number of the whole batch, as by a branch, a floor or a sign.",
                 "Plan with something other than micro-batches.",
             )
+
+
+def outputs_or_none(model: Any, called: Callable[[Any], Any], arrays: Any, *, must: bool) -> list[Any] | None:
+    """The outputs, if the model takes such numbers, as it `must` or not."""
+    try:
+        return call(model, called, arrays)[0]
+    except Exception:
+        if must:
+            raise
+        return None
 
 
 def compare_many(model: Any, called: Callable[[Any], Any], x: Any, style: str, count: int) -> None:
