@@ -7,7 +7,7 @@ the batch where there is one, and made-up ones, also with entries that are often
 and with the numbers that the step is heard to compare its data with (`custom_marks`).
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import partial
@@ -21,22 +21,21 @@ from legroom.changes.custom_bends import compare_bent
 from legroom.changes.custom_failed import failure
 from legroom.changes.custom_flow import Flow
 from legroom.changes.custom_hooks import listened
-from legroom.changes.custom_kinds import LOOSE, MASKED, TOLERANCE, Candidates, Judge, choose
+from legroom.changes.custom_kinds import LOOSE, MASKED, TOLERANCE, Candidates, Judge
 from legroom.changes.custom_later import STAGES, arguments_at, later, waited
 from legroom.changes.custom_marks import MOST, Numbers, comparing, fits, marked, marks_of, sets_of
 from legroom.changes.custom_rows import is_far, made_up, told_by
-from legroom.changes.custom_run import Kind, Kinds, cannot, share
+from legroom.changes.custom_run import Kinds, cannot
 from legroom.changes.custom_sizes import compare_sizes
+from legroom.changes.custom_sums import summed, tables_in
 from legroom.changes.custom_trial import Known, Seen, Trial
 from legroom.changes.custom_weights import other_weights, restore
 from legroom.changes.cutting import FEW, Cutting
 from legroom.changes.forced import PATTERNS, Forced, Shape, with_a_row_each
 from legroom.changes.hearing import hearing
-from legroom.changes.lookups import are_tables
 from legroom.changes.made_up import CUTS, IGNORED, ROWS, rows_of
 from legroom.changes.microbatch_kinds import eagerly
 from legroom.changes.microbatch_loop import Found
-from legroom.changes.sparse import add_gradients, with_tables
 from legroom.errors import LegroomError
 
 STYLES = ("signed", "binary", *IGNORED)
@@ -330,24 +329,3 @@ def check(whole: Seen) -> None:
         raise cannot(
             "takes no gradients of variables with a tf.GradientTape", "Decorate the function that opens the tape."
         )
-
-
-def tables_in(trials: Mapping[int, Seen]) -> list[tuple[bool, ...]]:
-    """Which gradients of each call are tables', from trials of so many samples."""
-    first = next(iter(trials.values()))
-    each = range(len(first.entries))
-    return [are_tables({rows: seen.entries[call] for rows, seen in trials.items()}, first.names[call]) for call in each]
-
-
-def summed(
-    kinds: list[list[set[Kind]]], tables: list[tuple[bool, ...]], trials: list[Trial], shares: tuple[float, ...]
-) -> Found:
-    """All slices' gradients as the last one would have them; the trials' own are let go."""
-    flat = [choose(kind, ("mean", "sum")) for entries in kinds for kind in entries]
-    total: list[Any] = [None] * len(flat)
-    for portion, trial in zip(shares, trials, strict=True):
-        own = with_tables(trial.gradients, [one for call in tables for one in call])
-        for place, kind in enumerate(flat):
-            total[place] = add_gradients(total[place], share(own[place], kind, portion))
-        trial.gradients.clear()
-    return Found(tuple(total))
