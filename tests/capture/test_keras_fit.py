@@ -7,7 +7,8 @@ import tensorflow as tf
 from keras import layers
 
 from legroom.capture.batch import ArraySpec
-from legroom.capture.keras_fit import capture_fit, capture_model, data_of_fit, layer_names
+from legroom.capture.keras_data import data_of_fit
+from legroom.capture.keras_fit import capture_fit, capture_model, layer_names
 from legroom.errors import InputError
 
 pytestmark = pytest.mark.tensorflow

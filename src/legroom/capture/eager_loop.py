@@ -17,7 +17,8 @@ from typing import Any
 
 from legroom.capture.batch import Tree, batch_of, iter_specs
 from legroom.capture.conditions import Turn
-from legroom.capture.keras_fit import framework_version, layer_names
+from legroom.capture.keras_execution import framework_version
+from legroom.capture.keras_fit import layer_names
 from legroom.capture.reach import Condition, Found, Search, Test, assigns, function_of, optimizes, takes_gradients
 from legroom.capture.stack import arguments, find_function, user_frames
 from legroom.capture.step_function import Body

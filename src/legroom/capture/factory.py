@@ -7,7 +7,8 @@ from typing import Any
 
 from legroom.capture.batch import iter_specs, specs_of, specs_of_dataset
 from legroom.capture.frames import describe
-from legroom.capture.keras_fit import KerasStep, capture_model, is_dataset
+from legroom.capture.keras_data import is_dataset
+from legroom.capture.keras_fit import KerasStep, capture_model
 from legroom.errors import InputError, LegroomError
 
 

@@ -20,7 +20,8 @@ from legroom.capture.batch import (
     require_static,
     with_batch,
 )
-from legroom.capture.keras_fit import framework_version, layer_names
+from legroom.capture.keras_execution import framework_version
+from legroom.capture.keras_fit import layer_names
 from legroom.errors import InputError
 from legroom.records import Execution, Step
 

@@ -11,7 +11,7 @@ other modules name.
 from collections.abc import Callable
 from typing import Any, Literal
 
-from legroom.capture.keras_fit import framework_of_keras
+from legroom.capture.keras_execution import framework_of_keras
 from legroom.changes.custom_metrics import numbers_given
 from legroom.changes.known_layers import statistics_reason
 from legroom.changes.microbatch_probe import compiled_losses

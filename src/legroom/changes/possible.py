@@ -2,7 +2,9 @@
 
 from typing import Any
 
-from legroom.capture.keras_fit import KerasStep, execution_on_target, is_array_tree
+from legroom.capture.keras_data import is_array_tree
+from legroom.capture.keras_execution import execution_on_target
+from legroom.capture.keras_fit import KerasStep
 from legroom.changes.dropout import dropouts_of
 from legroom.changes.optimizers import leaner_than
 from legroom.records.plan import Action

@@ -115,7 +115,7 @@ def after_changing(step: Callable[..., Any], function: Any, plan: Plan) -> Calla
 
 
 def require_tensorflow() -> None:
-    from legroom.capture.keras_fit import framework_of_keras
+    from legroom.capture.keras_execution import framework_of_keras
 
     if framework_of_keras() != "tensorflow":
         raise InputError(

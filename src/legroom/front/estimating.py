@@ -157,7 +157,8 @@ def estimate(  # noqa: PLR0913
 def capture_here(model: Any, batch: Any, jit_compile: Any) -> Any:
     """A model of this process with one batch, as the step that `fit` would run."""
     from legroom.capture.factory import batch_tree
-    from legroom.capture.keras_fit import capture_model, is_dataset
+    from legroom.capture.keras_data import is_dataset
+    from legroom.capture.keras_fit import capture_model
 
     captured = capture_model(model, batch_tree(batch), raw_jit=jit_compile)
     return replace(captured, given={"x": batch}) if is_dataset(batch) else captured

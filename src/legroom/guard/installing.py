@@ -9,7 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
-from legroom.capture.keras_fit import framework_of_keras
+from legroom.capture.keras_execution import framework_of_keras
 from legroom.engines.out_of_memory import oom_of
 from legroom.errors import LegroomError
 from legroom.guard.attempts import Options

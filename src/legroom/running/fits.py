@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from functools import wraps
 from typing import Any
 
-from legroom.capture.keras_fit import framework_of_keras
+from legroom.capture.keras_execution import framework_of_keras
 from legroom.changes.drawn import nothing_drawn
 from legroom.errors import DoesNotFit, LegroomError, MissingError
 from legroom.front.applying import apply

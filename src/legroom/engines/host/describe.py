@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from legroom.capture.batch import DEFAULT_BATCH
-from legroom.capture.keras_fit import is_array_tree, is_dataset
+from legroom.capture.keras_data import is_array_tree, is_dataset
 from legroom.capture.placement import is_kept_on_cpu
 from legroom.engines.host.elements import size_of_spec
 from legroom.engines.host.span import NOTHING, Span, exactly

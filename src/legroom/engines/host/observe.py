@@ -11,7 +11,8 @@ from typing import Any
 import psutil
 
 from legroom.capture.batch import iter_specs
-from legroom.capture.keras_fit import KerasStep, is_dataset
+from legroom.capture.keras_data import is_dataset
+from legroom.capture.keras_fit import KerasStep
 from legroom.capture.tf_step import FunctionStep
 from legroom.engines.host.describe import describe, facts_of
 from legroom.engines.host.stages import ArrayFacts, Data, data_from
