@@ -71,7 +71,7 @@ def dropped(inputs: Any, seed: Any, rate: float, shape: Any) -> Any:
 def with_tensorflow(drop: Callable[[Any, Any], Any], inputs: Any, seed: Any) -> Any:
     import tensorflow as tf
 
-    from legroom.changes.remat_tensorflow import after
+    from legroom.changes.remat_order import after
 
     @tf.custom_gradient  # type: ignore[untyped-decorator]
     def forward(values: Any, drawn: Any) -> Any:
