@@ -3,7 +3,7 @@
     .venv/bin/python bench/cpu_temporaries.py tests/engines/data/cpu_temporaries.jsonl      # measures that table again
 
 A row of the table is one operation with its shapes, the number of threads, and `temporaries`: the bytes that were alive at
-once, beside the outputs, at the fullest moment. The allocator logs every allocation (`bfc_allocator=3`), and the operation is
+once, beside the outputs, at the fullest moment; `outputs_last` says, where sizes tell, whether they were taken before the outputs. The allocator logs every allocation (`bfc_allocator=3`), and the operation is
 found in the log between two marks.
 """
 
@@ -56,7 +56,10 @@ def measure(rows: list[Row], threads: int) -> list[Row]:
         row["outputs"] = answer["outputs"]
         if "3D" in row["kind"]:
             row["l3_cache_bytes"] = machine_l3_cache_bytes()
-        row["temporaries"] = _beside_outputs(windows[answer["row"]], answer["bytes"])
+        events = windows[answer["row"]]
+        row["temporaries"] = _beside_outputs(events, answer["bytes"])
+        if row["temporaries"] and not set(row["temporaries"]) & set(answer["bytes"]):
+            row["outputs_last"] = events[0][1] not in answer["bytes"]
         measured.append(row)
     if work.returncode:
         sys.stderr.write(work.stderr[-2000:])

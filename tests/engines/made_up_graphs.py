@@ -31,6 +31,9 @@ class MadeUpKernels:
     def temporaries(self, op):
         return op.attributes.get("temporaries", ())
 
+    def outputs_last(self, op):
+        return op.attributes.get("outputs_last", False)
+
     def seconds(self, op):
         return op.attributes.get("seconds", 1.0)
 
@@ -119,9 +122,9 @@ class Watched(Executor):
         super().step()
 
 
-def executed(draft, threads=1, seed=0, steps=1):
+def executed(draft, threads=1, seed=0, steps=1, allocator=None):
     """The executor after some steps of the graph."""
-    executor = Watched(Planned(draft.graph(), MadeUpKernels()), Counting(), threads, seed)
+    executor = Watched(Planned(draft.graph(), MadeUpKernels()), allocator or Counting(), threads, seed)
     executor.place()
     for _ in range(steps):
         executor.start_recording()

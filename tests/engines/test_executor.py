@@ -3,7 +3,7 @@
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from made_up_graphs import Draft, drafts, executed, names, peak
+from made_up_graphs import Counting, Draft, drafts, executed, names, peak
 
 law = settings(max_examples=60, deadline=None)
 
@@ -62,6 +62,31 @@ def test_temporaries_are_gone_when_the_op_ends():
     draft.add("first", temporaries=(1000,))
     draft.add("second", after=(0,), temporaries=(1000,))
     assert peak(draft) == 1000 + 100
+
+
+class Ordered(Counting):
+    """Also says what was taken and given back, in order."""
+
+    def __init__(self):
+        super().__init__()
+        self.events = []
+
+    def allocate(self, size_bytes):
+        self.events.append(size_bytes)
+        return super().allocate(size_bytes)
+
+    def free(self, address):
+        self.events.append(-self.live[address])
+        super().free(address)
+
+
+@pytest.mark.parametrize(
+    ("outputs_last", "events"), [(False, [100, 1, 2, -2, -1, -100]), (True, [1, 2, 100, -2, -1, -100])]
+)
+def test_a_kernel_takes_temporaries_before_or_after_its_outputs_and_gives_the_last_one_back_first(outputs_last, events):
+    draft = Draft()
+    draft.add("needy", temporaries=(1, 2), outputs_last=outputs_last)
+    assert executed(draft, allocator=Ordered()).allocator.events == events
 
 
 def test_nothing_is_taken_for_nothing():

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from legroom.engines.op.cpu_cache import machine_l3_cache_bytes
-from legroom.engines.op.kernels_cpu import RULES, kept_dimensions, temporaries
+from legroom.engines.op.kernels_cpu import BEFORE_OUTPUTS, RULES, kept_dimensions, temporaries
 from legroom.engines.op.ops import Array, Op
 from legroom.engines.op.sharing import KNOWN
 
@@ -40,6 +40,15 @@ def test_table_is_wide() -> None:
 )
 def test_convolutions_and_products_are_exact(row: dict[str, Any]) -> None:
     assert sorted(said(row)) == sorted(row["temporaries"])
+
+
+@pytest.mark.parametrize("row", [row for row in ROWS if "outputs_last" in row], ids=lambda row: row["kind"])
+def test_outputs_are_taken_before_or_after_the_temporaries_as_was_seen(row: dict[str, Any]) -> None:
+    assert (row["kind"] in BEFORE_OUTPUTS) is row["outputs_last"]
+
+
+def test_both_orders_were_seen() -> None:
+    assert {row.get("outputs_last") for row in ROWS} == {True, False, None}
 
 
 @pytest.mark.parametrize(

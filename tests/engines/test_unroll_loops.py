@@ -51,6 +51,22 @@ def test_an_iteration_starts_when_so_many_before_it_have_ended_as_may_run_side_b
         assert waits == ([i - parallel] if i >= parallel else [])
 
 
+@pytest.mark.parametrize(("parallel", "ended"), [(1, 8), (3, 6), (8, 1)])
+def test_what_a_loop_made_leaves_it_when_a_turn_more_could_start(parallel, ended):
+    graph = laid_out(lambda x: sines(x, turns=8, parallel_iterations=parallel), (7,))
+    ends = [number for number, node in enumerate(graph.nodes) if node.op.kind == LOOP_GATE][1::2]
+    leaving = [node for node in graph.nodes if node.op.kind == "Identity" and set(node.after) & set(ends)]
+    assert {node.after for node in leaving} == {(ends[ended - 1],)}
+    (result,) = (node for node in leaving if comes_from(graph, graph.returned[0], node.outputs[0]))
+    assert comes_from(graph, result.inputs[0], nodes(graph, "Sin")[-1].outputs[0])
+
+
+def test_what_a_loop_of_fewer_turns_than_may_run_side_by_side_made_leaves_it_at_once():
+    graph = laid_out(lambda x: sines(x, turns=2, parallel_iterations=3), (7,))
+    ends = [number for number, node in enumerate(graph.nodes) if node.op.kind == LOOP_GATE][1::2]
+    assert not [node for node in graph.nodes if node.op.kind == "Identity" and set(node.after) & set(ends)]
+
+
 def test_a_loop_inside_a_loop_turns_anew_each_time():
     import tensorflow as tf
 

@@ -193,7 +193,7 @@ class Executor(Ledger):
         clock.start(i, seconds)
 
     def begin(self, number: int) -> None:
-        """The kernel starts: outputs and temporaries are taken."""
+        """The kernel starts: outputs and temporaries are taken, in its own order."""
         node, plan = self.graph.nodes[number], self.plans[number]
         self.moment += 1
         self.schedule.append(number)
@@ -201,6 +201,8 @@ class Executor(Ledger):
         try:
             if plan.variable is not None:
                 self.change_variable(node, plan.variable)
+            if plan.outputs_last:
+                self.take_temporaries(number, node, plan)
             for k, tensor in enumerate(node.outputs):
                 buffer = self.buffer_for(number, node, plan, k)
                 if buffer is not None:
@@ -208,7 +210,8 @@ class Executor(Ledger):
                     buffer.readers += readers
                     bound.append((buffer, readers))
                 self.bound[tensor] = buffer
-            self.take_temporaries(number, node, plan)
+            if not plan.outputs_last:
+                self.take_temporaries(number, node, plan)
         except OutOfMemory:
             self.take_back(before, bound)
             raise
@@ -274,9 +277,9 @@ class Executor(Ledger):
                 self.drop(old)
 
     def end(self, number: int) -> list[int]:
-        """The kernel has run: temporaries and inputs are let go. Returns the nodes that are ready now."""
+        """The kernel has run: temporaries, the last one first, and inputs are let go. Returns the nodes that are ready now."""
         node = self.graph.nodes[number]
-        for buffer in self.temporaries.pop(number, ()):
+        for buffer in reversed(self.temporaries.pop(number, ())):
             self.drop(buffer)
         for tensor in node.inputs:
             self.drop(self.bound.get(tensor))

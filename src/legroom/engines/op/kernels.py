@@ -51,6 +51,9 @@ class CpuKernels:
     def temporaries(self, op: Op) -> tuple[int, ...]:
         return within_compiled(op) or kernels_cpu.temporaries(op, self.threads)
 
+    def outputs_last(self, op: Op) -> bool:
+        return op.kind in kernels_cpu.BEFORE_OUTPUTS
+
     def is_cheap(self, op: Op) -> bool:
         return op.kind in CHEAP
 
@@ -84,6 +87,9 @@ class GpuKernels:
 
     def temporaries(self, op: Op) -> tuple[int, ...]:
         return within_compiled(op) or kernels_gpu.temporaries(op, self.gpu)
+
+    def outputs_last(self, op: Op) -> bool:
+        return op.kind == "Einsum"  # the same source as the CPU's; of the other kernels the order was not measured
 
     def is_cheap(self, op: Op) -> bool:
         return True

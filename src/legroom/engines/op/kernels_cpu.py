@@ -150,6 +150,14 @@ def _adjust_contrast(op: Op, threads: int) -> tuple[int, ...]:
 
 Rule = Callable[[Op, int], tuple[int, ...]]
 
+BEFORE_OUTPUTS = frozenset(
+    (
+        *("MaxPoolGrad", "MaxPoolGradV2", "Einsum", "MirrorPadGrad"),
+        *("SparseSoftmaxCrossEntropyWithLogits", "SoftmaxCrossEntropyWithLogits"),
+    )
+)
+"""Kernels that take their temporaries first and their outputs then, so that these lie behind them. The others the other way round."""
+
 IMAGE_GRADIENTS = frozenset(("Conv2DBackpropInput", "Conv3DBackpropInput", "Conv3DBackpropInputV2"))
 FILTER_GRADIENTS = frozenset(("Conv2DBackpropFilter", "Conv3DBackpropFilter", "Conv3DBackpropFilterV2"))
 RULES: dict[str, Rule] = {

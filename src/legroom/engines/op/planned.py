@@ -24,6 +24,8 @@ class Kernels(Protocol):
 
     def temporaries(self, op: Op) -> tuple[int, ...]: ...
 
+    def outputs_last(self, op: Op) -> bool: ...
+
     def seconds(self, op: Op) -> float: ...
 
     def is_cheap(self, op: Op) -> bool: ...
@@ -39,6 +41,7 @@ class Plan:
     reuses: tuple[tuple[int, ...], ...]
     sizes: tuple[int, ...]
     temporaries: tuple[int, ...]
+    outputs_last: bool  # the temporaries are taken before them
     lends: tuple[int, ...]
     seconds: float
     cheap: bool
@@ -65,6 +68,7 @@ def plan(node: Node, kernels: Kernels) -> Plan:
         reuses=tuple(tuple(i for i in kernels.may_reuse(op, k) if i < len(node.inputs)) for k in outputs),
         sizes=tuple(kernels.output_bytes(op, k) for k in outputs),
         temporaries=kernels.temporaries(op),
+        outputs_last=kernels.outputs_last(op),
         lends=kernels.lends(op),
         seconds=kernels.seconds(op),
         cheap=kernels.is_cheap(op),

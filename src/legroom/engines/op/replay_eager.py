@@ -90,6 +90,7 @@ class EagerReplay(Ledger):
         self.schedule.append(position)
         op = event.op
         successors: list[int] = []
+        taken = self.take_temporaries(position, op) if self.kernels.outputs_last(op) else []
         if op.kind == "AssignVariableOp" or updates(op):
             self.change_variable(event)
         for k, number in enumerate(event.outputs):
@@ -110,11 +111,14 @@ class EagerReplay(Ledger):
             held = self.bound[number] = self.find(shared)
             if held is not None:
                 held.readers += 1
-        taken = [self.take("temporary", position, size, readers=1) for size in self.kernels.temporaries(op)]
-        for held in taken:
+        taken = taken or self.take_temporaries(position, op)
+        for held in reversed(taken):
             self.drop(held)
         for number in successors:
             self.drop(self.leftover.pop(number))
+
+    def take_temporaries(self, position: int, op: Op) -> list[Held | None]:
+        return [self.take("temporary", position, size, readers=1) for size in self.kernels.temporaries(op)]
 
     def shared(self, event: Ran, output: int) -> int | None:
         """The tensor whose memory this output is."""

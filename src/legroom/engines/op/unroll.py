@@ -346,7 +346,28 @@ class Unroller:
         held = list(dict.fromkeys(i for tensor in (*passed, *filled) for i in self.lists.held(tensor)))
         op = Op(template.name, LOOP_END, tuple(self.tensors[i] for i in held), ())
         self.add_node(op, tuple(held), (), tuple(ends[-1:]) or waits)
-        return state
+        return self.left(template, inputs, state, ends[len(ends) - parallel] if len(ends) >= parallel else None)
+
+    def left(self, template: Template, inputs: list[int], state: list[int], ended: int | None) -> list[int]:
+        """What the loop made, outside: it leaves in the turn after the last one, which starts like the others when `ended` has."""
+        if ended is None:
+            return state
+        found = []
+        for old, new in zip(inputs, state, strict=True):
+            array = self.tensors[new]
+            if (
+                old == new
+                or new in self.lists.elements
+                or new in self.handles
+                or array.dtype in ("resource", "variant")
+            ):
+                found.append(new)
+                continue
+            found.append(self.add_tensor(array))
+            if new in self.values:
+                self.values[found[-1]] = self.values[new]
+            self.add_node(Op(template.name, "Identity", (array,), (array,)), (new,), (found[-1],), (ended,))
+        return found
 
     def check_shapes(self, template: Template, state: list[int]) -> None:
         body = template.attributes["body"]
