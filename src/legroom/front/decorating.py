@@ -5,14 +5,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from numbers import Integral
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from legroom.errors import InputError
 from legroom.front.methods import DecoratedStep
 from legroom.front.planning import require_allowed
 from legroom.guard.attempts import Options
 from legroom.guard.journal import Journal, say
-from legroom.records.plan import Plan, Planning
+from legroom.records.plan import Action, Plan, Planning
 
 
 def train_step(  # noqa: PLR0913
@@ -35,48 +35,86 @@ def train_step(  # noqa: PLR0913
     micro-batches; `run` on what is returned says what happened, and `report` is a file for it. `copies=True` guards steps whose
     update cannot be held back, too. On a method, each object has a step of its own.
     """
-    wanted: dict[str, Any] = {"micro_batches": micro_batches, "plan": plan, "allow": allow, "guard": guard}
-    wanted |= {"copies": copies, "report": report, "verbose": verbose}
+    wanted = Wanted(micro_batches, plan, allow, guard, copies, report, verbose)
     if function is None:
-        return lambda decorated: train_step(decorated, **wanted)
+        return lambda decorated: train_step(decorated, **wanted._asdict())
     if isinstance(function, int):
         raise InputError(
             f"train_step was given {function!r} instead of a function.", "Write @legroom.train_step(micro_batches=4)."
         )
     chosen = chosen_plan(plan) if plan is not None else None
-    actions = () if chosen is None else chosen.actions
-    counts = [action["count"] for action in actions if action.name == "microbatch"]
-    if (micro_batches is not None and plan is not None) or (micro_batches is None and plan is None and not guard):
-        raise InputError(
-            "train_step takes either micro_batches or a plan, or a guard.",
-            "Write @legroom.train_step(micro_batches=4) or @legroom.train_step(guard=True).",
-        )
-    if not guard and (copies or report is not None):
-        raise InputError("copies and report are the guard's.", "Write @legroom.train_step(guard=True, ...).")
+    wanted.check()
     require_tensorflow()
-    from legroom.changes.custom_loop import ALLOWED, is_tf_function, split_function
+    from legroom.changes.custom_loop import is_tf_function
+
+    decorate = decorator(wanted, chosen)
+    if guard or (chosen is not None and besides(chosen)) or is_tf_function(function):
+        return DecoratedStep(function, decorate)
+    return decorate(function)  # a plain one, which Python binds and TensorFlow traces as it is
+
+
+class Wanted(NamedTuple):
+    """What `train_step` was told."""
+
+    micro_batches: int | None
+    plan: Plan | Planning | None
+    allow: Sequence[str]
+    guard: bool
+    copies: bool
+    report: str | Path | None
+    verbose: bool
+
+    def check(self) -> None:
+        given = (self.micro_batches is not None) + (self.plan is not None)
+        if given > 1 or not (given or self.guard):
+            raise InputError(
+                "train_step takes either micro_batches or a plan, or a guard.",
+                "Write @legroom.train_step(micro_batches=4) or @legroom.train_step(guard=True).",
+            )
+        if not self.guard and (self.copies or self.report is not None):
+            raise InputError("copies and report are the guard's.", "Write @legroom.train_step(guard=True, ...).")
+
+    def allowed(self, chosen: Plan | None) -> tuple[str, ...]:
+        from legroom.changes.custom_loop import ALLOWED
+
+        found = require_allowed((self.allow,) if isinstance(self.allow, str) else self.allow)
+        made_with_it = chosen is not None and chosen.exactness == "inexact"
+        return (*found, ALLOWED) if made_with_it else tuple(found)
+
+    def slices(self, chosen: Plan | None) -> Any:
+        if self.micro_batches is not None:
+            return plain_number(self.micro_batches)
+        actions = chosen.actions if chosen else ()
+        found = [action["count"] for action in actions if action.name == "microbatch"]
+        return found[0] if found else None
+
+
+def besides(plan: Plan) -> tuple[Action, ...]:
+    """What a plan does beside cutting the step."""
+    return tuple(action for action in plan.actions if action.name != "microbatch")
+
+
+def decorator(wanted: Wanted, chosen: Plan | None) -> Callable[[Any], Any]:
+    """What makes of a function the step that is wanted; a method is decorated once for each object."""
+    from legroom.changes.custom_loop import ALLOWED, split_function
     from legroom.guard.functions import guard_function
 
-    allow = require_allowed((allow,) if isinstance(allow, str) else allow)
-    if chosen is not None and chosen.exactness == "inexact":
-        allow = (*allow, ALLOWED)  # the plan was made with it
-    count = plain_number(micro_batches) if micro_batches is not None else counts[0] if counts else None
-    others = tuple(action for action in actions if action.name != "microbatch")
-    kept = Journal(None if report is None else Path(report)).path
+    allow, count = wanted.allowed(chosen), wanted.slices(chosen)
+    kept = Journal(None if wanted.report is None else Path(wanted.report)).path
 
     def decorate(one: Any) -> Any:
-        if guard:
-            settings = Options(tuple(name for name in allow if name == ALLOWED), copies)
-            journal = Journal(None, say if verbose else None)
+        if wanted.guard:
+            settings = Options(tuple(name for name in allow if name == ALLOWED), wanted.copies)
+            journal = Journal(None, say if wanted.verbose else None)
             journal.path = kept  # of all objects, where it is a method
             step = guard_function(one, settings, journal, micro_batches=count or 1)
         else:
             step = one if count is None else split_function(one, count, allow, autograph=True)
-        return step if chosen is None or not others else after_changing(step, one, replace(chosen, actions=others))
+        if chosen is None or not besides(chosen):
+            return step
+        return after_changing(step, one, replace(chosen, actions=besides(chosen)))
 
-    if guard or others or is_tf_function(function):
-        return DecoratedStep(function, decorate)
-    return decorate(function)  # a plain one, which Python binds and TensorFlow traces as it is
+    return decorate
 
 
 def plain_number(count: Any) -> Any:

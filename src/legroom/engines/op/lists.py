@@ -29,7 +29,7 @@ class Lists:
         return [tensor, *(i for i in self.elements.get(tensor, ()) if i is not None)]
 
     def new(self, elements: list[int | None]) -> int:
-        tensor = self.unroller.add_tensor(Array((), "variant"))
+        tensor = self.unroller.sizes.add(Array((), "variant"))
         self.elements[tensor] = elements
         return tensor
 
@@ -77,7 +77,7 @@ class Lists:
         import numpy as np
 
         array = np.asarray(value, dtype)
-        tensor = self.unroller.add_tensor(Array(array.shape, dtype))
+        tensor = self.unroller.sizes.add(Array(array.shape, dtype))
         self.unroller.values[tensor] = array
         return tensor
 
@@ -96,7 +96,7 @@ class Lists:
         self, template: Template, inputs: tuple[int, ...], arrays: list[Array], after: tuple[int, ...]
     ) -> list[int]:
         unroller = self.unroller
-        outputs = [unroller.add_tensor(array) for array in arrays]
+        outputs = [unroller.sizes.add(array) for array in arrays]
         given = tuple(unroller.tensors[i] for i in inputs)
         unroller.add_node(
             Op(template.name, template.kind, given, tuple(arrays), template.attributes), inputs, tuple(outputs), after

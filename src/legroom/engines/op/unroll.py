@@ -11,8 +11,9 @@ from legroom.engines.op.inlining import LOOPS
 from legroom.engines.op.jumps import Looped
 from legroom.engines.op.lists import LIST_KINDS, Lists
 from legroom.engines.op.ops import Array, Op
+from legroom.engines.op.sizes import Sizes
 from legroom.engines.op.templates import Sketch, Template, read_function, read_graph, read_library, read_part
-from legroom.engines.op.values import DTYPES, LARGEST, Evaluator
+from legroom.engines.op.values import DTYPES, LARGEST
 
 CALLS = ("PartitionedCall", "StatefulPartitionedCall")
 BRANCHES = ("If", "StatelessIf")
@@ -39,22 +40,18 @@ class Unroller:
         self.parts = looped.parts if looped else {}
         self.places = looped.places if looped else None
         self.library = {function.signature.name: function for function in self.definition.library.function}
-        self.tensors: list[Array] = []
+        self.sizes = Sizes()
+        self.tensors, self.variables = self.sizes.tensors, self.sizes.variables
+        self.values, self.handles = self.sizes.values, self.sizes.handles
         self.nodes: list[Node] = []
-        self.variables: list[Array] = []
         self.arguments: list[int] = []
         self.argument_names: list[str] = []
         self.constants: list[int] = []
-        self.values: dict[int, Any] = {}
-        self.handles: dict[int, int] = {}
         self.lists = Lists(self)
         self.variable_names: dict[str, int] = {}
-        self.evaluator = Evaluator()
         self.sketches: dict[Any, Sketch] = {}
-        self.shapes: dict[Any, tuple[Template, Array]] = {}
         self.library_graph: Any = None
         self.constant_ids: dict[int, int] = {}
-        self.unsized: dict[str, None] = {}
         self.notes: dict[str, None] = {}
         self.undecided_bytes = 0
         self.gate: int | None = None
@@ -73,14 +70,10 @@ class Unroller:
             constants=tuple(self.constants),
             returned=tuple(known[name] for name in returned if name in known),
             parameters=tuple(places.get(name, -1) for name in (*self.variable_names, *self.argument_names)),
-            unsized=tuple(self.unsized),
+            unsized=tuple(self.sizes.unsized),
             notes=tuple(self.notes),
             undecided_bytes=self.undecided_bytes,
         )
-
-    def add_tensor(self, array: Array) -> int:
-        self.tensors.append(array)
-        return len(self.tensors) - 1
 
     def add_node(self, op: Op, inputs: tuple[int, ...], outputs: tuple[int, ...], after: tuple[int, ...] = ()) -> int:
         variables = tuple(self.handles[i] for i in inputs if i in self.handles)
@@ -143,8 +136,8 @@ class Unroller:
         array = template.arrays[0]
         if array is None:
             array = Array((), template.dtypes[0])
-            self.unsized[template.name] = None
-        known[template.outputs[0]] = tensor = self.add_tensor(array)
+            self.sizes.unsized[template.name] = None
+        known[template.outputs[0]] = tensor = self.sizes.add(array)
         self.arguments.append(tensor)
         self.argument_names.append(template.name)
 
@@ -155,7 +148,7 @@ class Unroller:
             self.variable_names[name] = len(self.variables)
             sizes = tuple(dimension.size for dimension in shape.dim)
             self.variables.append(Array(sizes, template.attributes["dtype"]))
-        known[template.outputs[0]] = tensor = self.add_tensor(Array((), "resource"))
+        known[template.outputs[0]] = tensor = self.sizes.add(Array((), "resource"))
         self.handles[tensor] = self.variable_names[name]
 
     def add_constant(self, template: Template, known: dict[str, int]) -> None:
@@ -163,7 +156,7 @@ class Unroller:
         if key not in self.constant_ids:
             array = template.arrays[0]
             assert array is not None
-            tensor = self.constant_ids[key] = self.add_tensor(array)
+            tensor = self.constant_ids[key] = self.sizes.add(array)
             self.constants.append(tensor)
             if array.dtype in DTYPES and (template.operation.outputs[0].shape.num_elements() or 0) <= LARGEST:
                 from tensorflow.python.framework import tensor_util
@@ -173,11 +166,9 @@ class Unroller:
 
     def plain(self, template: Template, inputs: list[int], after: tuple[int, ...]) -> list[int]:
         """An ordinary op: it runs, and its outputs are new tensors."""
-        arrays = tuple(
-            array or self.inferred(template, k, inputs) for k, array in enumerate(self.sized(template, inputs))
-        )
-        outputs = [self.add_tensor(array) for array in arrays]
-        self.note_values(template, inputs, outputs)
+        arrays = self.sizes.arrays(template, inputs)
+        outputs = [self.sizes.add(array) for array in arrays]
+        self.sizes.note_values(template, inputs, outputs)
         if template.kind == "Identity" and inputs[0] in self.handles:
             self.handles[outputs[0]] = self.handles[inputs[0]]
         given = {k: tuple(self.values[i].ravel().tolist()) for k, i in enumerate(inputs) if i in self.values}
@@ -185,72 +176,6 @@ class Unroller:
         op = Op(template.name, template.kind, tuple(self.tensors[i] for i in inputs), arrays, attributes)
         self.add_node(op, tuple(inputs), tuple(outputs), after)
         return outputs
-
-    def sized(self, template: Template, inputs: list[int]) -> tuple[Array | None, ...]:
-        if template.kind == "ReadVariableOp" and inputs[0] in self.handles:
-            return (self.variables[self.handles[inputs[0]]],)
-        if template.kind == "VariableShape" and inputs[0] in self.handles:
-            return (Array((len(self.variables[self.handles[inputs[0]]].shape),), template.dtypes[0]),)
-        return template.arrays
-
-    def note_values(self, template: Template, inputs: list[int], outputs: list[int]) -> None:
-        if not outputs or template.dtypes[0] not in DTYPES:
-            return
-        import numpy as np
-
-        found: list[Any] | None = None
-        if template.kind in ("Shape", "ShapeN"):
-            found = [np.asarray(self.tensors[i].shape, template.dtypes[0]) for i in inputs]
-        elif template.kind == "VariableShape" and inputs[0] in self.handles:
-            found = [np.asarray(self.variables[self.handles[inputs[0]]].shape, template.dtypes[0])]
-        elif template.kind in ("Size", "Rank"):
-            shape = self.tensors[inputs[0]].shape
-            found = [np.asarray(np.prod(shape) if template.kind == "Size" else len(shape), template.dtypes[0])]
-        elif all(i in self.values for i in inputs) and inputs:
-            found = self.evaluator.evaluate(template.operation, [self.values[i] for i in inputs])
-        if found is not None:
-            self.values.update(zip(outputs, found, strict=False))
-
-    def inferred(self, template: Template, position: int, inputs: list[int]) -> Array:
-        """The same for each turn of a loop that it is the same for: TensorFlow needs a millisecond to tell."""
-        values = self.values
-        given = tuple((values[i].shape, values[i].tobytes()) if i in values else self.tensors[i] for i in inputs)
-        key = (id(template), position, given)
-        if key not in self.shapes:
-            self.shapes[key] = template, self.infer(template, position, inputs)  # kept: an id may be used again
-        return self.shapes[key][1]
-
-    def infer(self, template: Template, position: int, inputs: list[int]) -> Array:
-        """The array of an output whose shape the graph alone does not tell: from the values that are known by now."""
-        import tensorflow as tf
-
-        operation = template.operation
-        graph = tf.Graph()
-        with graph.as_default():
-            given = []
-            for tensor, original in zip(inputs, operation.inputs, strict=True):
-                if tensor in self.values:
-                    given.append(tf.constant(self.values[tensor], original.dtype))
-                else:
-                    array = self.tensors[tensor]
-                    shape = None if array.dtype in ("resource", "variant") else array.shape
-                    given.append(tf.compat.v1.placeholder(original.dtype, shape))
-            made = graph._create_op_internal(
-                operation.type,
-                given,
-                [output.dtype for output in operation.outputs],
-                attrs=dict(operation.node_def.attr),
-                name="sized",
-            )
-            shape = made.outputs[position].shape
-        if shape.is_fully_defined():
-            return Array(tuple(shape.as_list()), template.dtypes[position])
-        self.unsized[f"{template.kind} ({template.name})"] = None
-        guess = next((self.tensors[i].shape for i in inputs if self.tensors[i].shape), ())
-        if shape.rank is None:
-            return Array(guess, template.dtypes[position])
-        longest = max(guess, default=1)
-        return Array(tuple(longest if size is None else size for size in shape.as_list()), template.dtypes[position])
 
     def sketch_of(self, name: str, inputs: list[int]) -> Sketch:
         shapes = [self.tensors[i].shape if self.tensors[i].dtype not in ("resource", "variant") else () for i in inputs]
@@ -280,7 +205,7 @@ class Unroller:
         found = [given.get(name) or known.get(name) for name in sketch.results]
         inside = [] if all(found) else self.sizes_inside(template.attributes["f"], inputs)
         arrays = tuple(array or inside[k] for k, array in enumerate(found))
-        outputs = [self.add_tensor(array) for array in arrays]
+        outputs = [self.sizes.add(array) for array in arrays]
         op = Op(template.name, COMPILED_CALL, tuple(self.tensors[i] for i in inputs), arrays)
         self.add_node(op, tuple(inputs), tuple(outputs), after)
         return outputs
@@ -291,10 +216,8 @@ class Unroller:
         try:
             return [self.tensors[result] for result in self.call(name, inputs)]
         finally:
-            del self.tensors[tensors:], self.nodes[nodes:], self.constants[constants:]
-            for ours in (self.values, self.handles):
-                for tensor in [tensor for tensor in ours if tensor >= tensors]:
-                    del ours[tensor]
+            del self.nodes[nodes:], self.constants[constants:]
+            self.sizes.forget(tensors)
             self.constant_ids = {key: tensor for key, tensor in self.constant_ids.items() if tensor < tensors}
 
     def branch(self, template: Template, inputs: list[int]) -> list[int]:
@@ -363,7 +286,7 @@ class Unroller:
             ):
                 found.append(new)
                 continue
-            found.append(self.add_tensor(array))
+            found.append(self.sizes.add(array))
             if new in self.values:
                 self.values[found[-1]] = self.values[new]
             self.add_node(Op(template.name, "Identity", (array,), (array,)), (new,), (found[-1],), (ended,))
