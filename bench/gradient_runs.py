@@ -103,7 +103,7 @@ def train(recipe: Recipe, mode: str, optimizer: str, action: str | None, steps: 
         raise LegroomError("Keras does not compile LSTM and GRU for cuDNN with XLA on TensorFlow")
     if action is not None:
         done = perform(model, actions_of(model, recipe, action))
-        assert done.exactness == "exact", done
+        assert done.effect.exactness == "exact", done
     model.optimizer.build(model.trainable_variables)  # else TensorFlow traces the step twice
     data = models.data_of(recipe)
     if steps > 1:

@@ -57,7 +57,7 @@ def test_dropout_without_masks_inside_recomputed_blocks_is_exact():
             plain = trained(build(**mode))
             model = build(**mode)
             done = perform(model, [DROPOUT, REMAT])
-            assert done.exactness == "exact"
+            assert done.effect.exactness == "exact"
             assert same(plain, trained(model)), mode
             done.undo()
             assert not any("call" in vars(layer) for layer in model._flatten_layers())
@@ -81,14 +81,14 @@ def test_compiled_or_not_is_the_same_but_for_random_numbers_and_can_be_undone():
         plain = trained(build(rate=0.0, jit_compile=False))
         model = build(rate=0.0, jit_compile=False)
         done = perform(model, [Action("compile", (("jit_compile", True),))])
-        assert (model.jit_compile, done.exactness) == (True, "exact")
+        assert (model.jit_compile, done.effect.exactness) == (True, "exact")
         assert same(plain, trained(model))
         assert model.train_function is not None
         done.undo()
         assert model.jit_compile is False and model.train_function is None
         model = build(jit_compile=True)
         done = perform(model, [Action("compile", (("jit_compile", False),))])
-        assert (model.jit_compile, done.exactness) == (False, "equivalent") and "other random numbers" in done.reasons[0]
+        assert (model.jit_compile, done.effect.exactness) == (False, "equivalent") and "other random numbers" in done.effect.reasons[0]
         trained(model)
         done.undo()
         assert model.jit_compile is True
@@ -122,7 +122,7 @@ FLOAT16 = """
     model = build(keras.optimizers.Adam(0.01), rate=0.0, **MODE)
     own = model.optimizer
     done = perform(model, [half])
-    assert done.exactness == "inexact"
+    assert done.effect.exactness == "inexact"
     assert type(model.optimizer).__name__ == "LossScaleOptimizer" and model.optimizer.inner_optimizer is own
     assert same(plain, trained(model), 1e-3)  # as Keras has it when the model is made in mixed_float16
     steps = int(own.iterations)
@@ -153,7 +153,7 @@ OTHER = """
             model = build(keras.optimizers.Adam(rate, clipnorm=0.5), rate=0.0)
             own = model.optimizer
             done = perform(model, [Action("optimizer", (("name", name),))])
-            assert done.exactness == "inexact" and "learns differently" in done.reasons[0]
+            assert done.effect.exactness == "inexact" and "learns differently" in done.effect.reasons[0]
             assert type(model.optimizer).__name__ == name and model.optimizer.clipnorm == 0.5
             assert same(plain, trained(model)), name
             done.undo()
@@ -260,4 +260,42 @@ def test_a_loop_of_its_own_is_not_put_into_float16():
             raise SystemExit("not refused")
         except InputError as error:
             assert "scaled" in error.message
+    """)
+
+
+def test_what_is_the_users_own_is_named_as_tried():
+    run("""
+        import tensorflow as tf
+        SLICES = Action("microbatch", (("count", 2),))
+        def own_loss(y, p):
+            return tf.reduce_mean(tf.square(y - p))
+
+        class Own(L.Layer):
+            def call(self, x):
+                return tf.nn.relu(x)
+
+        def tried(model, loss="mse"):
+            model.compile("sgd", loss)
+            return perform(model, [SLICES]).effect.tried
+
+        assert tried(build()) == ()
+        assert tried(build(), own_loss) == ("loss 'own_loss'",)
+        assert tried(keras.Sequential([keras.Input((4,)), Own(name="own"), L.Dense(2)])) == ("layer 'own'",)
+        assert tried(keras.Sequential([keras.Input((4,)), L.Lambda(tf.tanh, name="tanh"), L.Dense(2)])) == ("layer 'tanh'",)
+        inputs = keras.Input((4, 4))
+        mean = keras.Model(inputs, L.Dense(2)(keras.ops.mean(inputs, 1)))
+        assert tried(mean) == ("operation 'mean'",)
+
+        class Loss(keras.Model):
+            def call(self, x):
+                return x
+            def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, training=True):
+                return tf.reduce_mean(tf.square(y - y_pred))
+
+        class Step(keras.Sequential):
+            def train_step(self, data):
+                return super().train_step(data)
+
+        assert tried(Loss(name="it")) == ("model 'it'", "compute_loss() of Loss")
+        assert tried(Step([L.Dense(2)])) == ("train_step() of Step",)
     """)

@@ -119,7 +119,7 @@ def test_a_step_is_estimated_as_it_would_run_compiled_or_not():
     model, batch = net()
     with Estimator(LocalSource(capture_here(model, batch, False)), choose_card("t4", None)) as estimator:
         plain = estimator.at(None)
-        assert estimator.change((Action("compile", (("jit_compile", True),)),))[0] == "exact"
+        assert estimator.change((Action("compile", (("jit_compile", True),)),)).exactness == "exact"
         compiled = estimator.at(None)
         estimator.change(())
         again = estimator.at(None)

@@ -12,7 +12,7 @@ from legroom.plans.counts import even
 from legroom.plans.search import MOST_COUNTS, MOST_ESTIMATES, MOST_INEXACT, Search
 from legroom.plans.tried import Tried
 from legroom.records.estimate import Estimate
-from legroom.records.plan import Action, action_from_json, action_to_json
+from legroom.records.plan import Action, Effect, action_from_json, action_to_json
 
 GIB, MIB = 2**30, 2**20
 HALF = Action("mixed_precision", (("policy", "mixed_bfloat16"),))
@@ -53,7 +53,7 @@ class Step:
         changed = {"mixed_precision", "optimizer"} & {*names}
         exactness = "inexact" if changed else "equivalent" if "microbatch" in names else "exact"
         found = estimate(self.high(actions), self.usable, self.batch, weights=self.fixed // 4)
-        return Tried(actions, found, slow, exactness)  # type: ignore[arg-type]
+        return Tried(actions, found, slow, Effect(exactness))  # type: ignore[arg-type]
 
     def blocks(self, bytes_to_save: int) -> Action | None:
         return Action("remat", (("blocks", (("a", "b"),)),)) if bytes_to_save <= self.activations * 0.75 else None

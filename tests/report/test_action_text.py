@@ -3,8 +3,8 @@
 import pytest
 
 from legroom.plans.search import described
-from legroom.records.plan import Action
-from legroom.report.plan import action_text
+from legroom.records.plan import Action, Plan
+from legroom.report.plan import action_text, exactness_text, tried_text
 
 FLAG = "--xla_gpu_memory_limit_slop_factor=9"
 HELD = Action("xla_memory", (("limit_bytes", 9 * 2**30), ("percent", 9), ("flag", FLAG)))
@@ -24,3 +24,21 @@ HELD = Action("xla_memory", (("limit_bytes", 9 * 2**30), ("percent", 9), ("flag"
 def test_each_action_reads_well(action, long, short):
     assert action_text(action) == long
     assert described(action) == short
+
+
+def test_what_rests_on_trials_is_called_so():
+    plan = Plan(
+        (Action("microbatch", (("count", 4),)),),
+        1,
+        1,
+        1,
+        True,
+        1.0,
+        tried=("loss 'a'", "layer 'b'", "layer 'c'", "layer 'd'"),
+    )
+    assert exactness_text(plan) == "exact as far as was tried"
+    assert tried_text(plan).startswith("tried: loss 'a', layer 'b', layer 'c' and 1 more, not Keras' own,")
+
+
+def test_what_is_known_is_called_exact():
+    assert exactness_text(Plan((), 1, 1, 1, True, 1.0)) == "exact"

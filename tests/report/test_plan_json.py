@@ -12,7 +12,9 @@ from legroom.report.plan_json import planning_from, planning_view
 
 PORTRAIT = Portrait("Sequential", (Part("dense", "Dense", ("float32[4,1]",), "float32"),), None, "SGD", "")
 BLOCKS = Action("remat", (("blocks", (("dense",),)),))
-PLAN = Plan((Action("microbatch", (("count", 4),)), BLOCKS), 10, 9, 11, True, 1.2, "equivalent", ("random",))
+PLAN = Plan(
+    (Action("microbatch", (("count", 4),)), BLOCKS), 10, 9, 11, True, 1.2, "equivalent", ("random",), ("loss 'mine'",)
+)
 PLANNING = Planning(
     *("T4", 32, 20, Plan((), 30, 29, 31, False, 1.0), (PLAN,), 0),
     max_batch=8,
@@ -29,6 +31,12 @@ def test_a_planning_goes_through_json():
     assert (view["schema"], view["max_batch"], view["max_batch_planned"]) == (1, 8, 40)
     assert planning_from(view) == PLANNING
     assert planning_from(view).best.made_for == PORTRAIT
+
+
+def test_a_plan_of_before_says_of_nothing_that_it_was_tried():
+    view = planning_view(PLANNING)
+    del view["plans"][0]["tried"]
+    assert planning_from(view).plans[0].tried == ()
 
 
 def without(key):

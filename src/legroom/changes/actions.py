@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from legroom.errors import InputError
-from legroom.records.plan import Action, Exactness, worst
+from legroom.records.plan import Action, Effect, together
 
 Undo = Callable[[], None]
 ORDER = (  # blocks are recomputed inside each micro-batch, a loss scale is wrapped around the optimizer that stays
@@ -27,10 +27,9 @@ ORDER = (  # blocks are recomputed inside each micro-batch, a loss scale is wrap
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """What was done to a model: how exact it is, why it is not exact, and the way back."""
+    """What was done to a model: how exact it is, and the way back."""
 
-    exactness: Exactness
-    reasons: tuple[str, ...]
+    effect: Effect
     undo: Undo
 
 
@@ -40,8 +39,7 @@ def perform(model: Any, actions: Sequence[Action]) -> Done:
     if unknown:
         raise InputError(f"There is no action {unknown[0]!r}.", f"Known are: {', '.join(ORDER)}.")
     undos: list[Undo] = []
-    kinds: list[Exactness] = []
-    reasons: list[str] = []
+    effects: list[Effect] = []
 
     def undo() -> None:
         while undos:
@@ -49,15 +47,14 @@ def perform(model: Any, actions: Sequence[Action]) -> Done:
 
     try:
         for action in sorted(actions, key=lambda one: ORDER.index(one.name)):
-            back, exactness, why = do_one(model, action)
+            back, effect = do_one(model, action)
             undos.append(back)
-            kinds.append(exactness)
-            reasons.extend(why)
+            effects.append(effect)
     except BaseException:
         with suppress(Exception):
             undo()
         raise
-    return Done(worst(kinds), tuple(dict.fromkeys(reasons)), undo)
+    return Done(together(effects), undo)
 
 
 def missing_settings(actions: Sequence[Action], environment: Mapping[str, str]) -> tuple[str, ...]:
@@ -81,37 +78,37 @@ def at_least(text: str | None, share: float) -> bool:
         return False
 
 
-def do_one(model: Any, action: Action) -> tuple[Undo, Exactness, tuple[str, ...]]:
+def do_one(model: Any, action: Action) -> tuple[Undo, Effect]:
     if action.name == "microbatch":
         from legroom.changes import microbatch
 
-        exactness, why = microbatch.exactness(model)
-        return microbatch.split(model, action["count"]), exactness, why
+        effect = microbatch.effect(model)
+        return microbatch.split(model, action["count"]), effect
     if action.name == "remat":
         from legroom.changes import remat
 
-        exactness, why = remat.exactness(model, action["blocks"])
-        return remat.rematerialise(model, action["blocks"]), exactness, why
+        effect = remat.effect(model, action["blocks"])
+        return remat.rematerialise(model, action["blocks"]), effect
     if action.name == "dropout":
         from legroom.changes import dropout
 
-        return dropout.forget_masks(model), "exact", ()
+        return dropout.forget_masks(model), Effect()
     if action.name == "compile":
         from legroom.changes import compiling
 
-        exactness, why = compiling.exactness(model)
-        return compiling.set_compiled(model, action["jit_compile"]), exactness, why
+        effect = compiling.effect(model)
+        return compiling.set_compiled(model, action["jit_compile"]), effect
     if action.name == "optimizer":
         from legroom.changes import optimizers
 
         why = (f"another optimizer learns differently ({action['name']})",)
-        return optimizers.replace_optimizer(model, action["name"]), "inexact", why
+        return optimizers.replace_optimizer(model, action["name"]), Effect("inexact", why)
     if action.name == "host_data":
         from legroom.changes import host_data
 
-        return host_data.keep_in_ram(model), "exact", ()
+        return host_data.keep_in_ram(model), Effect()
     if action.name in ("xla_memory", "pool", "allocator"):
-        return lambda: None, "exact", ()  # nothing of the model: `missing_settings`
+        return lambda: None, Effect()  # nothing of the model: `missing_settings`
     from legroom.changes import precision
 
-    return precision.lower(model, action["policy"]), "inexact", (f"{action['policy']} rounds to fewer bits",)
+    return precision.lower(model, action["policy"]), Effect("inexact", (f"{action['policy']} rounds to fewer bits",))

@@ -9,7 +9,7 @@ from typing import Any
 from legroom.changes.microbatch import is_random
 from legroom.changes.precision import forget_functions
 from legroom.errors import InputError
-from legroom.records.plan import Exactness
+from legroom.records.plan import Effect
 
 
 def set_compiled(model: Any, on: bool) -> Callable[[], None]:
@@ -31,10 +31,10 @@ def set_compiled(model: Any, on: bool) -> Callable[[], None]:
     return undo
 
 
-def exactness(model: Any) -> tuple[Exactness, tuple[str, ...]]:
+def effect(model: Any) -> Effect:
     """The same up to the order of additions, but for random layers: XLA draws other numbers from the same seed."""
     random = [layer.name for layer in model._flatten_layers() if is_random(layer)]
     if not random:
-        return "exact", ()
+        return Effect()
     more = f" and {len(random) - 1} more" if len(random) > 1 else ""
-    return "equivalent", (f"{random[0]}{more}: compiled code draws other random numbers from the same seed",)
+    return Effect("equivalent", (f"{random[0]}{more}: compiled code draws other random numbers from the same seed",))

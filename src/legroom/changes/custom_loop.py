@@ -22,7 +22,7 @@ from legroom.changes.custom_run import Keeper, Kinds, Run, Whole, converted
 from legroom.changes.microbatch_loop import Found, add, loop, trace, zeros
 from legroom.changes.slice_seeds import other_seeds
 from legroom.errors import InputError
-from legroom.records.plan import Exactness
+from legroom.records.plan import Effect, together
 
 ALLOWED = "batchnorm-split"
 MARK = "legroom_micro_batches"  # on what `split_function` gives
@@ -115,14 +115,11 @@ class SplitStep:
         if not cut_batch(arguments.batch, self.count).single:
             self.prepare(arguments)
 
-    def exactness(self) -> tuple[Exactness, tuple[str, ...]]:
-        """How exact it is, once it is prepared."""
-        order = ("exact", "equivalent", "inexact")
-        return max(
-            ((kinds.exactness, kinds.reasons) for kinds in self.known.values()),
-            key=lambda found: order.index(found[0]),
-            default=("exact", ()),
-        )
+    def effect(self) -> Effect:
+        """How exact it is, once it is prepared: a step that the user wrote is always tried out."""
+        name = getattr(self.function, "__name__", type(self.function).__name__)
+        found = (Effect(kinds.exactness, kinds.reasons) for kinds in self.known.values())
+        return together([*found, Effect(tried=(f"step {name!r}",))])
 
 
 def split_function(

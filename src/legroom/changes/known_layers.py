@@ -1,8 +1,9 @@
 """Models of Keras' own layers, of which it is known that they keep the samples of a batch apart, and layers that do not by their class.
 
-Private names used, tested with Keras 3.15.1: `Layer._flatten_layers`, and `_inbound_nodes` of an operation.
+Private names used, tested with Keras 3.15.1: `Layer._flatten_layers`, `Trainer._compile_loss`, and `_inbound_nodes` of an operation.
 """
 
+from collections.abc import Iterator
 from typing import Any
 
 STATISTICS = ("batchnorm", "batchrenorm", "minibatch")  # in the names of layers that look at several samples at once
@@ -29,15 +30,26 @@ def statistics_reason(layer: Any) -> str | None:
 
 def is_known(model: Any) -> bool:
     """Made of Keras' own layers only, none of which works along the batch or calls a function of the user's, and at most sums and the like between them."""
+    return next(unknown_parts(model), None) is None
+
+
+def unknown_parts(model: Any) -> Iterator[str]:
+    """The layers and operations of which it must be tried out whether they keep the samples apart."""
     layers = list(model._flatten_layers())
     for layer in layers:
-        if may_work_along_batch(layer) or type(layer).__name__ in MIXING:
-            return False
-        held = [one for name, one in vars(layer).items() if name not in TRAINER]
-        if not is_of_keras(type(layer)) or any(callable(one) and not is_of_keras(one) for one in held):
-            return False
-    operations = [one for layer in layers for one in getattr(layer, "operations", ())]
-    return all(hasattr(one, "_flatten_layers") or is_elementwise(one) for one in operations)
+        if not is_known_layer(layer):
+            yield f"{'model' if layer is model else 'layer'} {layer.name!r}"
+    for one in (one for layer in layers for one in getattr(layer, "operations", ())):
+        if not hasattr(one, "_flatten_layers") and not is_elementwise(one):
+            yield f"operation {one.name!r}"
+
+
+def is_known_layer(layer: Any) -> bool:
+    if may_work_along_batch(layer) or type(layer).__name__ in MIXING or not is_of_keras(type(layer)):
+        return False
+    compiled = ("loss",) if hasattr(layer, "_compile_loss") else ()  # of a model, which does not call it on its way
+    held = [one for name, one in vars(layer).items() if name not in TRAINER and name not in compiled]
+    return not any(callable(one) and not is_of_keras(one) for one in held)
 
 
 def may_work_along_batch(layer: Any) -> bool:

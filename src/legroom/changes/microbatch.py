@@ -8,16 +8,17 @@ Private names used, tested with Keras 3.15.1: `NEEDED`, `Layer._seed_generators`
 other modules name.
 """
 
-from collections.abc import Callable
-from typing import Any, Literal
+from collections.abc import Callable, Iterator
+from typing import Any
 
 from legroom.capture.keras_execution import framework_of_keras
 from legroom.changes.custom_metrics import numbers_given
-from legroom.changes.known_layers import statistics_reason
-from legroom.changes.microbatch_probe import compiled_losses
+from legroom.changes.known_layers import statistics_reason, unknown_parts
+from legroom.changes.microbatch_probe import compiled_losses, is_known_loss, name_of
 from legroom.changes.own_code import code_of
 from legroom.changes.reductions import Losses, overrides
 from legroom.errors import InputError, LegroomError, MissingError
+from legroom.records.plan import Effect, Exactness
 
 TESTED = "Keras 3.15.1"
 NEEDED = (
@@ -26,8 +27,6 @@ NEEDED = (
 )
 MARK = "legroom_micro_batches"  # on the step that `split` puts in place
 RATES = ("rate", "dropout", "recurrent_dropout", "stddev")
-
-Exactness = Literal["exact", "equivalent", "inexact"]
 
 
 def split(model: Any, count: int) -> Callable[[], None]:
@@ -60,6 +59,25 @@ def exactness(model: Any) -> tuple[Exactness, tuple[str, ...]]:
         return "inexact", tuple(inexact)
     random = [f"{layer.name} draws other random numbers" for layer in layers if is_random(layer)]
     return ("equivalent", tuple(random)) if random else ("exact", ())
+
+
+def effect(model: Any) -> Effect:
+    """What it does to what is learned, and what is the user's own, of which that can only be tried out."""
+    return Effect(*exactness(model), tuple(own_parts(model)))
+
+
+def own_parts(model: Any) -> Iterator[str]:
+    if overrides(model, "train_step"):
+        yield f"train_step() of {type(model).__name__}"
+        return
+    yield from unknown_parts(model)
+    if overrides(model, "compute_loss"):
+        yield f"compute_loss() of {type(model).__name__}"
+        return
+    outputs = getattr(model, "outputs", None) or []
+    for loss in compiled_losses(model):
+        if not is_known_loss(loss, outputs):
+            yield f"loss {name_of(loss)!r}"
 
 
 def is_random(layer: Any) -> bool:

@@ -90,7 +90,7 @@ def name_of(loss: Any) -> str:
     return str(getattr(loss, "name", None) or getattr(loss, "__name__", None) or type(loss).__name__)
 
 
-def is_known(loss: Any, y_pred: Any) -> bool:
+def is_known_loss(loss: Any, y_pred: Any) -> bool:
     """One of Keras' own losses that gives a value for each sample, whatever the others are: they look along the last axis, which must not be the batch's."""
     import keras
     from keras.src.losses.losses import LossFunctionWrapper
@@ -109,7 +109,7 @@ def probe_loss(loss: Any, y_true: Any, y_pred: Any) -> LossKind:
     import keras
 
     own_call = type(loss).__call__ is not keras.losses.Loss.__call__
-    if is_known(loss, y_pred) and not own_call:
+    if is_known_loss(loss, y_pred) and not own_call:
         return LossKind("samples")
 
     def call(labels: Any, predictions: Any) -> Any:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 from legroom.changes.remat_block import make_global_seeds
 from legroom.changes.remat_hooks import hook_graph, hook_layer, hooked
@@ -26,8 +26,7 @@ from legroom.changes.remat_units import (
     units_of,
 )
 from legroom.errors import InputError
-
-Exactness = Literal["exact", "equivalent", "inexact"]
+from legroom.records.plan import Effect
 
 STRINGS = ("TextVectorization", "StringLookup", "IntegerLookup", "Hashing", "HashedCrossing")
 OVERWRITING = ("SpectralNormalization",)
@@ -179,14 +178,14 @@ def forget_compiled(model: Any) -> None:
             setattr(model, name, None)
 
 
-def exactness(model: Any, blocks: Sequence[Sequence[str]]) -> tuple[Exactness, tuple[str, ...]]:
+def effect(model: Any, blocks: Sequence[Sequence[str]]) -> Effect:
     """Recomputation is exact wherever it is not refused: masks, statistics and gradients are the plain model's."""
     units = buildable_units(model)
     refuse_no_blocks(blocks)
     for block in blocks:
         if block:
             group_of(units, tuple(block), model.name)
-    return "exact", ()
+    return Effect()
 
 
 def cannot(model: Any) -> tuple[str, ...]:

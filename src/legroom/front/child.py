@@ -150,8 +150,8 @@ def answer(source: LocalSource, request: dict[str, Any], folder: Path) -> dict[s
         path.write_text(json.dumps(work_to_json(made.work)))
         return {"step": step_to_json(made.step), "work": str(path)}
     if request["do"] == "change":
-        exactness, reasons = source.change([action_from_json(action) for action in request["actions"]])
-        return {"exactness": exactness, "reasons": reasons, "step": step_to_json(source.step)}
+        effect = source.change([action_from_json(action) for action in request["actions"]])
+        return {**asdict(effect), "step": step_to_json(source.step)}
     if request["do"] == "possible":
         return {"actions": [action_to_json(action) for action in source.possible()]}
     if request["do"] == "segments":

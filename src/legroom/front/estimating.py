@@ -19,7 +19,7 @@ from legroom.front.target import Card, choose_card, require_gpu
 from legroom.memory.data import with_data
 from legroom.records import Estimate, Step
 from legroom.records.alternative import Alternative
-from legroom.records.plan import Action, Exactness
+from legroom.records.plan import Action, Effect
 
 LARGEST_BATCH = 2**31 - 1
 EngineName = Literal["auto", "xla", "op"]
@@ -88,8 +88,8 @@ class Estimator:
             self.observed = self.source.observe()
         return self.observed
 
-    def change(self, actions: tuple[Action, ...]) -> tuple[Exactness, tuple[str, ...]]:
-        """Do these actions to the step, and undo those that were done before; how exact that is, and why not quite."""
+    def change(self, actions: tuple[Action, ...]) -> Effect:
+        """Do these actions to the step, and undo those that were done before; how exact that is."""
         self.observe()
         found = self.source.change(actions)
         self.in_ram = any(action.name == "host_data" for action in actions)

@@ -7,7 +7,7 @@ from typing import Any
 from legroom.capture.tf_step import FunctionStep, tensor_specs
 from legroom.changes.actions import Done, perform
 from legroom.errors import InputError
-from legroom.records.plan import Action, worst
+from legroom.records.plan import Action, together
 
 
 def perform_on_step(
@@ -31,12 +31,11 @@ def perform_on_step(
         traced = captured.step.source.startswith("@")
         function = split_function(captured.function, slices[0]["count"], (ALLOWED,), autograph=traced, known=tried)
         function.legroom_step.prepare(arguments_of(tensor_specs(captured.args), tensor_specs(captured.kwargs)))
-        exactness, why = function.legroom_step.exactness()
+        effect = function.legroom_step.effect()
     except BaseException:
         done.undo()
         raise
-    reasons = tuple(dict.fromkeys((*done.reasons, *why)))
-    return replace(captured, function=function), Done(worst([done.exactness, exactness]), reasons, done.undo)
+    return replace(captured, function=function), Done(together([done.effect, effect]), done.undo)
 
 
 def model_of(function: Any) -> Any:

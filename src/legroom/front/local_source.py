@@ -12,7 +12,7 @@ from legroom.errors import InputError
 from legroom.front.source import Capability
 from legroom.records import Lowered, Step
 from legroom.records.alternative import Alternative
-from legroom.records.plan import Action, Exactness
+from legroom.records.plan import Action, Effect
 from legroom.records.portrait import Portrait
 
 
@@ -63,7 +63,7 @@ class LocalSource:
             self.observed = observe(self.captured, is_script=self.is_script)
         return self.observed
 
-    def change(self, actions: Sequence[Action]) -> tuple[Exactness, tuple[str, ...]]:
+    def change(self, actions: Sequence[Action]) -> Effect:
         """Undo what was done to the model before, and do these."""
         from legroom.capture.tf_step import FunctionStep
         from legroom.changes.actions import perform
@@ -79,7 +79,7 @@ class LocalSource:
             done = perform(self.model(), actions)
             self.captured = replace(self.plain, step=running(self.plain.step, actions))
         self.undo, self.actions, self.step = done.undo, tuple(actions), self.captured.step
-        return done.exactness, done.reasons
+        return done.effect
 
     def possible(self) -> list[Action]:
         """What could be done to the step as it was captured, beside recomputing and micro-batches."""

@@ -66,8 +66,8 @@ class Planner:
     def ask(self, actions: tuple[Action, ...]) -> Tried:
         """The step with these actions done to it, estimated."""
         self.say("trying " + (", ".join(described(action) for action in actions) or "the step as it is"))
-        exactness, reasons = self.estimator.change(actions)
-        if exactness == "inexact" and any(action.name == "microbatch" for action in actions):
+        effect = self.estimator.change(actions)
+        if effect.exactness == "inexact" and any(action.name == "microbatch" for action in actions):
             self.require_allowed_split(actions)
         found = self.known[actions] = self.estimator.at(self.batch)
         if self.plain is None:
@@ -76,17 +76,17 @@ class Planner:
                 self.largest.start(found)
         policy = next((action["policy"] for action in actions if action.name == "mixed_precision"), "float32")
         time_ratio = slowdown(found, self.plain, self.estimator.answers.card.gpu, policy) if actions else 1.0
-        return Tried(actions, found, time_ratio, exactness, reasons)
+        return Tried(actions, found, time_ratio, effect)
 
     def require_allowed_split(self, actions: tuple[Action, ...]) -> None:
         """Micro-batches that change what is learned are refused; what else of these actions does so was allowed."""
         if "batchnorm-split" in self.allow:
             return
         others = tuple(action for action in actions if action.name not in INEXACT)
-        exactness, reasons = self.estimator.change(others)
-        if exactness == "inexact":
-            more = f" and {len(reasons) - 1} more" if len(reasons) > 1 else ""
-            raise InputError(f"it would change what is learned ({reasons[0]}{more}): --allow batchnorm-split")
+        effect = self.estimator.change(others)
+        if effect.exactness == "inexact":
+            more = f" and {len(effect.reasons) - 1} more" if len(effect.reasons) > 1 else ""
+            raise InputError(f"it would change what is learned ({effect.reasons[0]}{more}): --allow batchnorm-split")
         self.estimator.change(actions)
 
     def blocks(self, bytes_to_save: int) -> Action | None:

@@ -16,7 +16,7 @@ from legroom.engines.op.lower import OpStep
 from legroom.front.source import Capability, StepSource
 from legroom.records import Lowered, Step
 from legroom.records.alternative import Alternative
-from legroom.records.plan import Action, Exactness
+from legroom.records.plan import Action, Effect
 from legroom.records.portrait import Portrait
 
 MOST_KEPT = 3  # traces: each may be some ten megabytes
@@ -71,7 +71,7 @@ class View:
                 self.shared.state = self.state
             yield self.shared.source
 
-    def change(self, actions: Sequence[Action]) -> tuple[Exactness, tuple[str, ...]]:
+    def change(self, actions: Sequence[Action]) -> Effect:
         with self.shared.turn:
             self.shared.state = None  # whatever happens now
             found = self.shared.source.change(actions)

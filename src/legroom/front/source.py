@@ -20,7 +20,7 @@ from legroom.engines.op.grappler import Device
 from legroom.engines.op.lower import OpStep
 from legroom.records import Lowered, Step, Tensor
 from legroom.records.alternative import Alternative
-from legroom.records.plan import Action, Exactness, action_from_json, action_to_json
+from legroom.records.plan import Action, Effect, action_from_json, action_to_json
 from legroom.records.portrait import Portrait, portrait_from_json
 
 QUIET = {"TF_CPP_MIN_LOG_LEVEL": "3", "TF_ENABLE_ONEDNN_OPTS": "0"}  # TensorFlow greets, and its optimiser grumbles
@@ -51,7 +51,7 @@ class StepSource(Protocol):
 
     def observe(self) -> Observed: ...
 
-    def change(self, actions: Sequence[Action]) -> tuple[Exactness, tuple[str, ...]]: ...
+    def change(self, actions: Sequence[Action]) -> Effect: ...
 
     def possible(self) -> list[Action]: ...
 
@@ -151,11 +151,11 @@ class ScriptSource:
     def observe(self) -> Observed:
         return observed_from(self.ask({"do": "observe", "batch": None})["observed"])
 
-    def change(self, actions: Sequence[Action]) -> tuple[Exactness, tuple[str, ...]]:
+    def change(self, actions: Sequence[Action]) -> Effect:
         wanted = [action_to_json(action) for action in actions]
         answer = self.ask({"do": "change", "batch": None, "actions": wanted})
         self.step = step_from_json(answer["step"])
-        return answer["exactness"], tuple(answer["reasons"])
+        return Effect(answer["exactness"], tuple(answer["reasons"]), tuple(answer["tried"]))
 
     def possible(self) -> list[Action]:
         return [action_from_json(action) for action in self.ask({"do": "possible", "batch": None})["actions"]]

@@ -1,10 +1,10 @@
 """Sets of actions that were estimated, and which of them are worth having."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from legroom.records import Estimate
-from legroom.records.plan import EXACTNESS, Action, Exactness, Plan
+from legroom.records.plan import EXACTNESS, Action, Effect, Exactness, Plan
 
 UNKNOWN_SLOWDOWN = 1.1
 
@@ -16,8 +16,11 @@ class Tried:
     actions: tuple[Action, ...]
     estimate: Estimate
     slowdown: float | None = 1.0
-    exactness: Exactness = "exact"
-    reasons: tuple[str, ...] = ()
+    effect: Effect = field(default_factory=Effect)
+
+    @property
+    def exactness(self) -> Exactness:
+        return self.effect.exactness
 
     @property
     def fits(self) -> bool:
@@ -26,7 +29,8 @@ class Tried:
     def as_plan(self) -> Plan:
         found = self.estimate
         sizes = (found.peak_bytes, found.low_bytes, found.high_bytes)
-        return Plan(self.actions, *sizes, found.fits, self.slowdown, self.exactness, self.reasons)
+        effect = self.effect
+        return Plan(self.actions, *sizes, found.fits, self.slowdown, effect.exactness, effect.reasons, effect.tried)
 
 
 def pareto(found: Sequence[Tried]) -> list[Tried]:

@@ -1,5 +1,6 @@
 """A Plan: what would be changed about a training so that it fits, what that costs, and whether what is learned stays the same."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
@@ -28,11 +29,23 @@ class Action:
 
 
 @dataclass(frozen=True, slots=True)
+class Effect:
+    """What actions do to what is learned.
+
+    *exact*: the weights come out the same up to the order of additions; *equivalent*: the same in distribution; `reasons` say why it
+    is not exact. `tried` are the user's own parts of which that is known from trials on samples alone, not from how they are made.
+    """
+
+    exactness: Exactness = "exact"
+    reasons: tuple[str, ...] = ()
+    tried: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Plan:
     """Actions with the peak that was estimated for all of them together. `slowdown` is 1.0 for the step as it is, None where it is not known.
 
-    *exact*: the weights come out the same up to the order of additions; *equivalent*: the same in distribution; `reasons` say
-    why it is not exact. `made_for` is the model that it was made for, by which `legroom.apply` knows it.
+    `exactness`, `reasons` and `tried` are its `Effect`. `made_for` is the model that it was made for, by which `legroom.apply` knows it.
     """
 
     actions: tuple[Action, ...]
@@ -43,6 +56,7 @@ class Plan:
     slowdown: float | None
     exactness: Exactness = "exact"
     reasons: tuple[str, ...] = ()
+    tried: tuple[str, ...] = ()
     made_for: Portrait | None = field(default=None, compare=False, repr=False)
 
 
@@ -80,9 +94,14 @@ class Planning:
         return replace(self, unchanged=replace(self.unchanged, made_for=portrait), plans=plans, made_for=portrait)
 
 
-def worst(kinds: "list[Exactness] | tuple[Exactness, ...]") -> Exactness:
+def together(effects: Iterable[Effect]) -> Effect:
     """Of several actions the least exact decides."""
-    return max(kinds, key=EXACTNESS.index, default="exact")
+    found = tuple(effects)
+    return Effect(
+        max((one.exactness for one in found), key=EXACTNESS.index, default="exact"),
+        tuple(dict.fromkeys(reason for one in found for reason in one.reasons)),
+        tuple(dict.fromkeys(name for one in found for name in one.tried)),
+    )
 
 
 def action_to_json(action: Action) -> dict[str, Any]:

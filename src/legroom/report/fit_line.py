@@ -3,7 +3,7 @@
 from rich.text import Text
 
 from legroom.records.plan import Plan, Planning
-from legroom.report.plan import action_text, cost_text
+from legroom.report.plan import action_text, cost_text, exactness_text
 from legroom.units import format_bytes
 
 
@@ -61,4 +61,4 @@ def words(plan: Plan) -> str:
 
 
 def price(plan: Plan) -> str:
-    return f"up to {format_bytes(plan.high_bytes)}, {cost_text(plan)}, {plan.exactness}"
+    return f"up to {format_bytes(plan.high_bytes)}, {cost_text(plan)}, {exactness_text(plan)}"

@@ -18,12 +18,24 @@ def planning_text(planning: Planning) -> RenderableType:
     best = planning.best
     if best is not None:
         parts += [Text(f"not exact: {reason}", style="yellow") for reason in best.reasons]
+        parts += [Text(tried_text(best), style="dim")] if best.tried else []
     parts += largest_batches(planning)
     parts += host_parts(planning.host)
     parts += [Text(f"advice: {advice}") for advice in planning.advice]
     parts += [Text(f"not possible: {reason}", style="dim") for reason in planning.refused]
     parts += [Text(f"note: {note}", style="dim") for note in planning.notes]
     return Group(*parts)
+
+
+def exactness_text(plan: Plan) -> str:
+    return f"{plan.exactness} as far as was tried" if plan.tried else plan.exactness
+
+
+def tried_text(plan: Plan) -> str:
+    """What of it rests on trials."""
+    more = f" and {len(plan.tried) - SHOWN_NAMES} more" if len(plan.tried) > SHOWN_NAMES else ""
+    names = ", ".join(plan.tried[:SHOWN_NAMES])
+    return f"tried: {names}{more}, not Keras' own, gave the same in slices as whole on made-up samples; how sure that is: docs/plan.md"
 
 
 def largest_batches(planning: Planning) -> list[RenderableType]:
@@ -49,7 +61,7 @@ def verdict(planning: Planning) -> Text:
     else:
         words = ", ".join(action_text(action) for action in best.actions)
         text.append(f"It fits with {words}", style="bold green")
-        text.append(f": up to {format_bytes(best.high_bytes)}, {cost_text(best)}, {best.exactness}.")
+        text.append(f": up to {format_bytes(best.high_bytes)}, {cost_text(best)}, {exactness_text(best)}.")
     return text
 
 

@@ -54,6 +54,7 @@ def plan_view(plan: Plan) -> dict[str, Any]:
         "exact": plan.exactness == "exact",
         "exactness": plan.exactness,
         "reasons": list(plan.reasons),
+        "tried": list(plan.tried),
     }
 
 
@@ -103,6 +104,7 @@ def plan_from(view: Any) -> Plan:
         slowdown=take(view, "slowdown", float, optional=True),
         exactness=exactness,
         reasons=tuple(take(view, "reasons", list)),
+        tried=tuple(view.get("tried", ())),
     )
 
 
