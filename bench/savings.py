@@ -1,9 +1,10 @@
 """What each action saves, predicted and measured on TensorFlow's real allocator on this CPU, into docs/accuracy-plan.md with --write.
 
-    python bench/savings.py [MODEL:BATCH …] [--lanes 1] [--cores 1] [--processes 3] [--write]
+    python bench/savings.py [MODEL:BATCH …] [--lanes 1] [--cores 1] [--processes 3] [--resume] [--rows FILE] [--write]
 
-Measured is the middle of five steps' own peaks in each of three processes, since with several threads operations run in another order each time, and
+Measured is the middle of five steps' own peaks in each of several processes, since with several threads operations run in another order each time, and
 each process starts its first ones in an order of its own; the least and the largest of them all say how far that goes. With --cores 1 there is one order only, and what is left is the error of the prediction. An action that saves less than 3% of the peak is not counted: it would not be proposed.
+The rows are kept as they come, a process each; with --resume more are added to them, and with --processes 0 only what is said is found anew.
 """
 
 import argparse
@@ -12,6 +13,8 @@ import json
 import pathlib
 import statistics
 import sys
+import threading
+from collections.abc import Callable
 from typing import Any
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
@@ -26,6 +29,8 @@ CASES = (
 )  # fmt: skip
 WAYS = ("plain", "slices_2", "slices_4", "blocks_half", "dropout")
 WARM, STEPS, PROCESSES, COUNTED = 1, 5, 3, 0.03
+SAID = "said"
+ROWS = pathlib.Path(__file__).resolve().parent / "data" / "savings.jsonl"
 
 
 def set_up(case: str) -> tuple[Any, Any, Any]:
@@ -84,18 +89,31 @@ def predict(case: str) -> dict[str, Any]:
     return found
 
 
-def compare(case: str, processes: int = PROCESSES) -> list[dict[str, Any]]:
-    said = ask(__file__, "--predict", case)
+def ask_for(task: tuple[str, str], keep: Callable[[dict[str, Any]], None]) -> None:
+    """One process: what is said of a case's actions, or one action's steps measured; a row of its own, which is kept when it is there."""
+    case, way = task
+    if way == SAID:
+        row = {"case": case, "said": ask(__file__, "--predict", case)}
+    else:
+        row = {"case": case, "way": way, **ask(__file__, "--measure", case, way, limit=20_000 * MIB)}
+    print(json.dumps(row), file=sys.stderr, flush=True)
+    keep(row)
+
+
+def gathered(found: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """A row for each case and action that was predicted and measured: what is said, and the peaks of all processes."""
+    said = {row["case"]: row["said"] for row in found if "said" in row}
     rows = []
-    for way in said:
-        peaks = []
-        for _ in range(processes):
-            peaks += ask(__file__, "--measure", case, way, limit=20_000 * MIB).get("peaks", [])
-        if peaks:
-            rows.append({"case": case, "way": way, "said": said[way], "peaks": peaks})
-            print("FOUND " + json.dumps(rows[-1]), file=sys.stderr, flush=True)
-    print(table(rows).split("|---|\n")[-1].strip(), file=sys.stderr, flush=True)
-    return rows
+    for case, way in dict.fromkeys((row["case"], row["way"]) for row in found if row.get("peaks")):
+        peaks = [
+            peak for row in found if row.get("way") == way and row["case"] == case for peak in row.get("peaks", ())
+        ]
+        if way in said.get(case, ()):
+            rows.append({"case": case, "way": way, "said": said[case][way], "peaks": peaks})
+    order = list(dict.fromkeys(row["case"] for row in found))
+    measured = {row["case"] for row in rows if row["way"] == "plain"}
+    rows.sort(key=lambda row: (order.index(row["case"]), WAYS.index(row["way"])))
+    return [row for row in rows if row["case"] in measured]
 
 
 def table(rows: list[dict[str, Any]]) -> str:
@@ -131,6 +149,8 @@ def main() -> None:
     parser.add_argument("--lanes", type=int, default=1, help="cases at a time, two cores for each")
     parser.add_argument("--cores", type=int, help="for each case; with one, operations run in one order")
     parser.add_argument("--processes", type=int, default=PROCESSES, help="that each way is measured in")
+    parser.add_argument("--resume", action="store_true", help="keep what the file has")
+    parser.add_argument("--rows", type=pathlib.Path, default=ROWS, help="the file")
     parser.add_argument("--measure", nargs=2, help=argparse.SUPPRESS)
     parser.add_argument("--predict", help=argparse.SUPPRESS)
     parser.add_argument("--write", action="store_true", help="put the table into docs/accuracy-plan.md")
@@ -139,8 +159,19 @@ def main() -> None:
         found = measure(*options.measure) if options.measure else predict(options.predict)
         print("ROW " + json.dumps(found), flush=True)
         return
-    find = functools.partial(compare, processes=options.processes)
-    rows = [row for found in side_by_side(options.cases or CASES, find, options.lanes, options.cores) for row in found]
+    cases = options.cases or CASES
+    tasks = [(case, SAID) for case in cases]
+    tasks += [(case, way) for _ in range(options.processes) for case in cases for way in WAYS]
+    found = [json.loads(line) for line in options.rows.read_text().splitlines()] if options.resume else []
+    lock = threading.Lock()
+
+    def keep(row: dict[str, Any]) -> None:
+        with lock:
+            found.append(row)
+            options.rows.write_text("".join(json.dumps(one) + "\n" for one in found))
+
+    list(side_by_side(tasks, functools.partial(ask_for, keep=keep), options.lanes, options.cores))
+    rows = gathered(found)
     print(table(rows))
     if options.write:
         from pages import put
