@@ -13,6 +13,7 @@ from random import Random
 
 from legroom.engines.bfc import OutOfMemory
 from legroom.engines.ledger import Allocator, Held, Ledger, Owner
+from legroom.engines.op.awaited import drawn
 from legroom.engines.op.clock import Clock
 from legroom.engines.op.graph import Node
 from legroom.engines.op.ops import Op
@@ -47,7 +48,8 @@ class Executor(Ledger):
         self.graph = planned.graph
         self.kernels = planned.kernels
         self.plans, self.copied_on_read = planned.plans, planned.copied_on_read
-        self.consumers, self.reads = planned.consumers, planned.reads
+        self.reads = planned.reads
+        self.consumers = drawn(planned.consumers, planned.sums, Random(seed)) if seed else planned.consumers
         self.waits = planned.waits if waits is None else waits
         self.threads = threads
         self.seed, self.random = seed, Random(seed) if seed else None

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import Protocol
 
+from legroom.engines.op.awaited import sums
 from legroom.engines.op.clock import Clock
 from legroom.engines.op.graph import Graph, Node
 from legroom.engines.op.ops import Op
@@ -55,6 +56,7 @@ class Planned:
         self.graph = graph
         self.kernels = kernels
         self.consumers, self.waits, self.reads = wire(graph)
+        self.sums = sums(graph)
         self.plans = [plan(node, kernels) for node in graph.nodes]
         self.copied_on_read = {v for node in graph.nodes if node.op.kind in COPY_ON_READ for v in node.variables[:1]}
 
