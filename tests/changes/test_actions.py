@@ -152,14 +152,14 @@ OTHER = """
             plain = trained(build(getattr(keras.optimizers, name)(rate, clipnorm=0.5), rate=0.0))
             model = build(keras.optimizers.Adam(rate, clipnorm=0.5), rate=0.0)
             own = model.optimizer
-            done = perform(model, [Action("optimizer", (("name", name),))])
+            done = perform(model, [Action("optimizer", (("kind", name),))])
             assert done.effect.exactness == "inexact" and "learns differently" in done.effect.reasons[0]
             assert type(model.optimizer).__name__ == name and model.optimizer.clipnorm == 0.5
             assert same(plain, trained(model)), name
             done.undo()
             assert model.optimizer is own and int(own.iterations) == 0
             trained(model)
-            done = perform(model, [Action("optimizer", (("name", name),)), Action("microbatch", (("count", 2),))])
+            done = perform(model, [Action("optimizer", (("kind", name),)), Action("microbatch", (("count", 2),))])
             assert int(model.optimizer.iterations) == 6
             trained(model)
             assert int(model.optimizer.iterations) == 12

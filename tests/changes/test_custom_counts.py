@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from loop_bench import ROWS, Bench, arrays, in_slices, mean, precision
+from loop_bench import EXACT, ROWS, Bench, arrays, difference, in_slices, mean, precision
 
 from legroom.errors import InputError
 
@@ -109,3 +109,45 @@ def test_metrics_of_keras_own_are_counted_as_ever():
             parts(x, y)
         for mine, its in zip(one.variables, other.variables, strict=True):
             np.testing.assert_allclose(its, mine, rtol=1e-12, err_msg=type(one).__name__)
+
+
+def averaged(how, graph):
+    """A step that weighs its loss by a mean of the batches before, kept in a metric."""
+    import keras
+    import tensorflow as tf
+
+    bench, baseline = Bench(), keras.metrics.Mean()
+
+    def step(x, y):
+        before = baseline.result() if how == "read" else 1.0
+        if how == "reset":
+            baseline.reset_state()
+        with tf.GradientTape() as tape:
+            loss = mean(y, bench.model(x, training=True)) * tf.cast(1.0 + before, x.dtype)
+        weights = bench.model.trainable_variables
+        bench.optimizer.apply_gradients(zip(tape.gradient(loss, weights), weights, strict=True))
+        baseline.update_state(y[:, 0])
+        after = baseline.result()
+        if how == "reset after":
+            baseline.reset_state()
+        return loss, after
+
+    return bench, tf.function(step) if graph else step
+
+
+@pytest.mark.parametrize("graph", [False, True])
+@pytest.mark.parametrize(("how", "what"), [("read", "reads the metric"), ("reset", "sets the metric")])
+def test_a_metric_that_is_read_or_reset_before_its_update_is_refused(how, what, graph):
+    with pytest.raises(InputError, match=what):
+        in_slices(averaged(how, graph)[1])(*arrays())
+
+
+@pytest.mark.parametrize("graph", [False, True])
+@pytest.mark.parametrize("how", ["plain", "reset after"])
+def test_a_metric_that_is_read_and_reset_after_its_update_is_the_whole_batches(how, graph):
+    (one, whole), (other, step) = averaged(how, graph), averaged(how, graph)
+    parts = in_slices(step)
+    for seed in range(3):
+        wanted, found = whole(*arrays(seed=seed)), parts(*arrays(seed=seed))
+        assert [float(number) for number in found] == pytest.approx([float(number) for number in wanted], rel=1e-6)
+    assert difference(one.weights, other.weights) < EXACT

@@ -25,7 +25,12 @@ def returning(result, loss=mean):
 def test_sizes_of_the_batch_as_numbers_of_pythons_and_numpys(graph):
     import tensorflow as tf
 
-    for number in (lambda loss, y, p: y.shape[0], lambda loss, y, p: 1.5 * y.shape[0], lambda *_: np.float32(2)):
+    for number in (
+        lambda loss, y, p: y.shape[0],
+        lambda loss, y, p: tf.size(y),
+        lambda loss, y, p: 1.5 * y.shape[0],
+        lambda *_: np.float32(2),
+    ):
         step, other = returning(number), returning(number)
         whole = (tf.function(step) if graph else step)(*arrays())
         parts = in_slices(tf.function(other) if graph else other)(*arrays())

@@ -30,6 +30,15 @@ print("FOUND " + json.dumps(fits.compared("adam", "jax", "float64")))
 print("FOUND " + json.dumps(fits.refused_on_jax()))
 """
 
+PHASES = """
+import json, sys
+sys.path.insert(0, sys.argv[1])
+import keras
+import test_trained_so
+keras.config.set_floatx("float64")
+print("FOUND " + json.dumps(test_trained_so.compared_on_jax()))
+"""
+
 # Keras 3.15.1 on JAX takes means in single precision, the whole batch's as well: no closer agreement is to be had there.
 ROUNDED = ("convolutions", "mask", "mask and weights", "mask, mean by weight", "mask, mean by no weight")
 ROUNDED += ("regularisers and add_loss", "own mean, weighted")
@@ -81,3 +90,8 @@ def test_twenty_steps_of_fit_and_a_train_step_that_is_refused() -> None:
     assert fitted["state"] <= 1e-8
     assert fitted["logs"] <= 1e-6
     assert "train_step of its own" in refused
+
+
+def test_a_model_that_is_compiled_anew_trains_as_it_says_then() -> None:
+    (worst,) = run(PHASES)
+    assert max(worst) < 1e-6

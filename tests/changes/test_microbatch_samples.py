@@ -697,3 +697,22 @@ def test_a_largest_number_and_a_norm_over_the_batch_are_seen_whichever_sample_ha
     model.compile("sgd", "mse")
     with pytest.raises(InputError, match=r"looks at several samples|depends on a number of the whole batch"):
         check_samples(model, keras.KerasTensor((None, 4)))
+
+
+class Scaled(layers.Layer):  # type: ignore[misc]
+    def call(self, x: Any) -> Any:
+        return x * 1.5
+
+
+@pytest.mark.tensorflow
+def test_a_gradient_that_is_zero_but_for_rounding_says_nothing_of_one_that_a_model_defines() -> None:
+    """The key's bias of attention, beside silu, which TensorFlow gives a gradient of its own."""
+    keras.utils.set_random_seed(0)
+    words = keras.Input((6,), dtype="int32")
+    x = Scaled()(layers.Embedding(20, 8)(words))
+    x = layers.LayerNormalization()(x + layers.MultiHeadAttention(2, 4)(x, x))
+    model = keras.Model(words, layers.Dense(20)(layers.Dense(8, "silu")(x)))
+    model.compile("sgd", keras.losses.SparseCategoricalCrossentropy(from_logits=True), jit_compile=False)
+    split(model, 2)
+    given = np.random.default_rng(0).integers(1, 20, (8, 6))
+    model.train_on_batch(given, given)

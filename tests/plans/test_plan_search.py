@@ -16,7 +16,7 @@ from legroom.records.plan import Action, Effect, action_from_json, action_to_jso
 
 GIB, MIB = 2**30, 2**20
 HALF = Action("mixed_precision", (("policy", "mixed_bfloat16"),))
-SGD = Action("optimizer", (("name", "SGD"),))
+SGD = Action("optimizer", (("kind", "SGD"),))
 DROPOUT, RAM, PLAIN = Action("dropout"), Action("host_data"), Action("compile", (("jit_compile", False),))
 
 

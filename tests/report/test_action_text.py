@@ -17,7 +17,7 @@ HELD = Action("xla_memory", (("limit_bytes", 9 * 2**30), ("percent", 9), ("flag"
         (Action("host_data"), "the data kept in RAM", "arrays kept in RAM"),
         (Action("compile", (("jit_compile", True),)), "the step compiled by XLA", "jit_compile=True"),
         (HELD, f"XLA held to 9.0 GiB of temporaries (XLA_FLAGS={FLAG})", "XLA held to 9.0 GiB"),
-        (Action("optimizer", (("name", "Lion"),)), "the optimizer Lion", "optimizer Lion"),
+        (Action("optimizer", (("kind", "Lion"),)), "the optimizer Lion", "optimizer Lion"),
         (Action("mixed_precision", (("policy", "mixed_float16"),)), "mixed_float16", "mixed_precision mixed_float16"),
     ],
 )

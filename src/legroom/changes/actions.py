@@ -101,8 +101,8 @@ def do_one(model: Any, action: Action) -> tuple[Undo, Effect]:
     if action.name == "optimizer":
         from legroom.changes import optimizers
 
-        why = (f"another optimizer learns differently ({action['name']})",)
-        return optimizers.replace_optimizer(model, action["name"]), Effect("inexact", why)
+        why = (f"another optimizer learns differently ({action['kind']})",)
+        return optimizers.replace_optimizer(model, action["kind"]), Effect("inexact", why)
     if action.name == "host_data":
         from legroom.changes import host_data
 

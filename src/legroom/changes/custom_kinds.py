@@ -173,7 +173,7 @@ class Judge:
         def each(name: str) -> list[set[Kind]]:
             found = zip(last.of_slice[name], *(getattr(seen, name) for seen in (whole, last, *parts)), strict=True)
             return [
-                self.of_batch(value, others[0])
+                self.of_batch(value, others[0]) or self.of_sizes(value, others[1:])
                 if of_slice is False
                 else self.of_value(value, others[1:], others[0]) - (OF_THE_BATCH if of_slice else frozenset())
                 for of_slice, value, *others in found
@@ -198,6 +198,13 @@ class Judge:
         if not is_float(whole):
             return {"last"} if np.array_equal(whole, last) else set()
         return {"last"} if not np.all(np.isfinite(whole)) or self.close(last, whole) else set()
+
+    def of_sizes(self, whole: Any, parts: list[Any]) -> set[Kind]:
+        """A whole number that no sample is in, and that is another one for a slice: Python has counted samples, as in `tf.size`."""
+        import numpy as np
+
+        whole_numbers = all(is_float(one) and np.array_equal(one, np.rint(one)) for one in (whole, *parts))
+        return {"sum"} if whole_numbers and np.array_equal(sum(parts), whole) else set()
 
     def of_value(self, whole: Any, parts: list[Any], last: Any) -> set[Kind]:
         """How a number or an array of samples is made of the slices' own."""

@@ -2,6 +2,8 @@
 
 A term of a loss may weigh nothing at the first call, for as long as `optimizer.iterations`, a variable or an argument is 0. Such
 numbers are set to others while the step is tried out. Weights, slots, metrics and what belongs to layers are left alone.
+
+Private name used, tested with Keras 3.15.1: `Optimizer._iterations`.
 """
 
 import sys
@@ -12,12 +14,7 @@ from typing import Any
 
 from legroom.changes.custom_arguments import Arguments, concrete
 from legroom.changes.custom_models import DEPTH, native, reachable
-from legroom.errors import InputError, LegroomError
-
-STAGES = 3
-COUNTS = (37, 1537, 1_000_003)  # for what the step itself moves on
-NUMBERS = (5, 37, 5)  # for other integers: a loop may run so often
-PARTS = (0.5, 1.0, 1.0)  # for what is 0
+from legroom.changes.later_numbers import is_number, is_variable, number_at
 
 
 @dataclass
@@ -41,7 +38,7 @@ class Scalars:
         for one in (optimizer, getattr(optimizer, "inner_optimizer", None)):
             if one is not None:
                 self.keep(one)
-                counter = native(one.iterations)
+                counter = counter_of(one)
                 self.kept.pop(id(counter), None)
                 self.is_moved(counter)
 
@@ -70,6 +67,12 @@ class Scalars:
         return {id(one): one for one in variables if is_number(one)}
 
 
+def counter_of(optimizer: Any) -> Any:
+    """The variable that counts its steps; one that adds gradients up over several of them gives their number divided."""
+    counter = optimizer.iterations
+    return native(counter if is_variable(counter) else optimizer._iterations)
+
+
 @contextmanager
 def later(scalars: Scalars, function: Callable[..., Any], weights: dict[int, Any], stage: int) -> Iterator[list[str]]:
     """Meanwhile these variables have other numbers; they are named."""
@@ -95,15 +98,6 @@ def arguments_at(arguments: Arguments, stage: int) -> Arguments:
     return replace(arguments, leaves=tuple(leaves))
 
 
-def waited(error: LegroomError, names: list[str]) -> InputError:
-    """The reason, with what it was found out by."""
-    which = f" ({', '.join(names[:5])})" if names else ""
-    return InputError(
-        f"{error.message} That shows where counters and other numbers that it computes with{which} are not what they are now.",
-        error.hint,
-    )
-
-
 def argument_at(leaf: Any, stage: int) -> Any:
     """Whole numbers and flags of Python's are left as they are: a step may do something else for each."""
     import numpy as np
@@ -118,33 +112,6 @@ def argument_at(leaf: Any, stage: int) -> Any:
     if number is None:
         return leaf
     return value.dtype.type(number) if isinstance(leaf, np.generic | np.ndarray) else tf.constant(number, leaf.dtype)
-
-
-def number_at(value: Any, stage: int, *, counts: bool = False) -> Any:
-    """Another number of the same type; None where there is none."""
-    import numpy as np
-
-    kind = value.dtype.kind
-    if kind == "b":
-        return bool(value) != (stage == 0)
-    if kind in "iu":
-        return min((COUNTS if counts else NUMBERS)[stage], int(np.iinfo(value.dtype).max))
-    if kind != "f":
-        return None
-    if counts and stage == STAGES - 1 and float(value).is_integer():
-        return float(COUNTS[1])
-    return float(value) * (0.5, 2.0, 2.0)[stage] if value else PARTS[stage]
-
-
-def is_variable(value: Any) -> bool:
-    import keras
-    import tensorflow as tf
-
-    return isinstance(value, keras.Variable | tf.Variable)
-
-
-def is_number(variable: Any) -> bool:
-    return bool(variable.shape.rank == 0)
 
 
 def by_user() -> bool:

@@ -21,6 +21,7 @@ from legroom.changes.custom_probe import find_kinds
 from legroom.changes.custom_run import Keeper, Kinds, Run, Whole, converted
 from legroom.changes.microbatch_loop import Found, add, loop, trace, zeros
 from legroom.changes.slice_seeds import other_seeds
+from legroom.changes.trained_so import layers_of, trained_so
 from legroom.errors import InputError
 from legroom.records.plan import Effect, together
 
@@ -96,19 +97,24 @@ class SplitStep:
             raise
 
     def prepare(self, arguments: Arguments) -> Kinds:
-        """What must be known of the step, found out at its first call with such arguments."""
+        """What must be known of the step, found out at its first call with such arguments, and again when its models are trained in another way."""
         size, even = slices_of(front_of(arguments.batch[0]), self.count)
-        keys = [(arguments.key(), False), *([(arguments.key(), True)] if even is not False else [])]
+        call = arguments.key(), trained_so(self.layers)
+        keys = [(call, False), *([(call, True)] if even is not False else [])]
         kinds = next((self.known[key] for key in keys if key in self.known), None)
         if kinds is None:
             kinds = find_kinds(self.function, arguments, size, even=bool(even))
-            self.known[arguments.key(), bool(even)] = kinds
+            self.known[call, bool(even)] = kinds
         if kinds.exactness == "inexact" and ALLOWED not in self.allow:
             raise InputError(
                 f"Slices would change what is learned: {'; '.join(kinds.reasons)}.",
                 f'Allow it with allow=("{ALLOWED}",), or use another normalisation.',
             )
         return kinds
+
+    @functools.cached_property
+    def layers(self) -> list[Any]:
+        return layers_of(self.function)
 
     def prepare_for(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         arguments = arguments_of(args, kwargs)

@@ -22,7 +22,7 @@ from legroom.changes.custom_failed import failure
 from legroom.changes.custom_flow import Flow
 from legroom.changes.custom_hooks import listened
 from legroom.changes.custom_kinds import LOOSE, MASKED, TOLERANCE, Candidates, Judge
-from legroom.changes.custom_later import STAGES, arguments_at, later, waited
+from legroom.changes.custom_later import arguments_at, later
 from legroom.changes.custom_marks import MOST, Numbers, comparing, fits, marked, marks_of, sets_of
 from legroom.changes.custom_rows import is_far, made_up, told_by
 from legroom.changes.custom_run import Kinds, cannot
@@ -33,6 +33,7 @@ from legroom.changes.custom_weights import other_weights, restore
 from legroom.changes.cutting import FEW, Cutting
 from legroom.changes.forced import PATTERNS, Forced, Shape, with_a_row_each
 from legroom.changes.hearing import hearing
+from legroom.changes.later_numbers import STAGES, waited
 from legroom.changes.made_up import CUTS, IGNORED, ROWS, rows_of
 from legroom.changes.microbatch_kinds import eagerly
 from legroom.changes.microbatch_loop import Found
@@ -274,12 +275,12 @@ class Probe:
         whole = self.try_rows(arrays, (0, self.cutting.rows), forced=forced).seen
         check(whole)
         self.has_updated = self.has_updated or bool(whole.applied or whole.assigned)
-        if loosely and not whole.finite():
+        if loosely and not whole.tells():
             return None
         trials = [self.try_rows(arrays, cut, forced=forced) for cut in self.cutting.cuts]
         parts = [trial.seen for trial in trials]
         self.check_draws(whole, parts[0])
-        if not whole.finite():
+        if not whole.tells():
             return None
         if not all(seen.finite() for seen in parts):
             if self.known.half:

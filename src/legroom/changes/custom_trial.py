@@ -94,10 +94,11 @@ class Seen:
         return numbers(self) == numbers(other)
 
     def finite(self) -> bool:
-        import numpy as np
+        return all_finite(self.gradients)
 
-        each = [entry for entries in self.gradients for entry in entries if entry is not None]
-        return all(bool(np.all(np.isfinite(entry))) for entry in each)
+    def tells(self) -> bool:
+        """Whether its updates are numbers, too: the norm of large gradients may not be one, and what they are clipped by it."""
+        return self.finite() and all_finite(self.applied)
 
 
 class Trial(Run):
@@ -114,6 +115,7 @@ class Trial(Run):
         self.early_slice = early_slice
         self.lent: list[tuple[Any, Any]] = []  # the values of what was assigned, to be put back
         self.fresh: dict[int, Any] = {}  # assigned, but not yet for slices before the last
+        self.met: dict[int, str] = {}  # what the step has done with variables, not yet updated by their metric
 
     def gradient(self, call: Call, tape: Any, target: Any, sources: Any) -> Any:
         import tensorflow as tf
@@ -163,15 +165,18 @@ class Trial(Run):
         owner = state_owner()
         if isinstance(owner, keras.Layer):
             self.known.reasons[f"{owner.name} changes its state from slice to slice"] = None
-        elif isinstance(owner, keras.metrics.Metric) and name in ASSIGNS and default_graph() is None:
+        elif is_metrics(owner) and name in ASSIGNS and default_graph() is None:
             held, given = whole_of(variable), whole_of(values[0])
             after = {"assign": given, "assign_add": held + given, "assign_sub": held - given}[name]
             self.seen.counted.append((owner.name, held, after))
             self.seen.adding.append(adds_up(owner))
             self.known.counts[id(variable)] = variable
+            if id(variable) in self.met:
+                raise met_before(self.met[id(variable)], owner.name)
         if owner is not None:
             return variable
         self.happened()
+        self.met[id(variable)] = "sets"
         self.known.scalars.is_moved(variable)
         if not self.early_slice and id(variable) not in self.fresh:
             self.lent.append((variable, variable.numpy()))
@@ -185,6 +190,8 @@ class Trial(Run):
 
     def read(self, variable: Any) -> None:
         self.known.scalars.is_read(variable)
+        if id(variable) not in self.met and not is_metrics(state_owner()):
+            self.met[id(variable)] = "reads"
 
     def scalar(self, call: Call, metric: Any, value: Any, weight: Any) -> Any:
         self.happened()
@@ -295,6 +302,12 @@ class Trial(Run):
         )
 
 
+def is_metrics(owner: Any) -> bool:
+    import keras
+
+    return isinstance(owner, keras.metrics.Metric)
+
+
 def asked_by_user() -> bool:
     """Whether the truth that is asked for is for an `if` in code that is neither Keras' nor TensorFlow's; `tf.cond` asks for its caller."""
     frame: FrameType | None = sys._getframe(1)
@@ -306,11 +319,24 @@ def asked_by_user() -> bool:
     )
 
 
+def met_before(what: str, name: str) -> InputError:
+    return cannot(
+        f"{what} the metric {name!r} before it updates it, where each slice would find the samples of those before it",
+        "Reset metrics outside the step, and read them after their update; keep what the next step needs in a variable.",
+    )
+
+
 def assigns_samples(name: str) -> InputError:
     return cannot(
         f"assigns to the variable {name!r} what depends on the samples of the batch",
         "Use a Keras metric for what is summed over batches, or assign it outside the step.",
     )
+
+
+def all_finite(calls: list[list[Any]]) -> bool:
+    import numpy as np
+
+    return all(bool(np.all(np.isfinite(entry))) for entries in calls for entry in entries if entry is not None)
 
 
 def exactly(leaf: Any) -> Any:

@@ -9,6 +9,7 @@ other modules name.
 """
 
 from collections.abc import Callable, Iterator
+from functools import wraps
 from typing import Any
 
 from legroom.capture.keras_execution import framework_of_keras
@@ -17,6 +18,7 @@ from legroom.changes.known_layers import statistics_reason, unknown_parts
 from legroom.changes.microbatch_probe import compiled_losses, is_known_loss, name_of
 from legroom.changes.own_code import code_of
 from legroom.changes.reductions import Losses, overrides
+from legroom.changes.trained_so import TrainedSo, trained_so
 from legroom.errors import InputError, LegroomError, MissingError
 from legroom.records.plan import Effect, Exactness
 
@@ -39,9 +41,12 @@ def split(model: Any, count: int) -> Callable[[], None]:
     setattr(step, MARK, count)
     model.train_step = step
     model.train_function = None
+    traced_as_before = traced_anew(model) if framework_of_keras() == "jax" else None
 
     def undo() -> None:
-        if model.__dict__.get("train_step") is not step:
+        if traced_as_before is not None:
+            traced_as_before()
+        if plain_step(model.__dict__.get("train_step")) is not step:
             return
         del model.train_step
         if own is not None:
@@ -49,6 +54,44 @@ def split(model: Any, count: int) -> Callable[[], None]:
         model.train_function = None
 
     return undo
+
+
+def traced_anew(model: Any) -> Callable[[], None]:
+    """JAX knows a function that it has traced by what it is, whatever the model has been compiled with since: it is given another one each time that Keras
+    makes a train function. The function returned undoes that."""
+    own = model.__dict__.get("make_train_function")
+    original = model.make_train_function
+
+    def make_train_function(force: bool = False) -> None:
+        step = model.__dict__.get("train_step")
+        if hasattr(step, MARK) and (force or model.train_function is None):
+            model.train_step = same_step(step)
+        original(force)
+
+    model.make_train_function = make_train_function
+
+    def undo() -> None:
+        if model.__dict__.get("make_train_function") is make_train_function:
+            del model.make_train_function
+            if own is not None:
+                model.make_train_function = own
+
+    return undo
+
+
+def same_step(step: Any) -> Any:
+    """Another function that does the same; the one that it does is its `__wrapped__`."""
+    plain = plain_step(step)
+
+    @wraps(plain)
+    def stateless_train_step(state: Any, data: Any) -> Any:
+        return plain(state, data)
+
+    return stateless_train_step
+
+
+def plain_step(step: Any) -> Any:
+    return getattr(step, "__wrapped__", step)
 
 
 def exactness(model: Any) -> tuple[Exactness, tuple[str, ...]]:
@@ -132,7 +175,7 @@ def check_losses(model: Any, losses: Losses) -> None:
     for loss in compiled_losses(model):
         for output in outputs if len(outputs) == 1 else ():
             try:
-                losses.kinds.of_loss(loss, output, output)
+                losses.kinds.of_loss(loss, output, output, eager=bool(model.run_eagerly))
             except LegroomError:
                 raise
             except Exception:  # noqa: BLE001 - labels of another shape, perhaps: the trace will tell
@@ -172,11 +215,18 @@ def new_step(model: Any, count: int, losses: Losses) -> Any:
     # what changes what is learned by its class, such as batch norm, was allowed before
     general = SplitStep(model.train_step, count, (ALLOWED,) if exactness(model)[0] == "inexact" else ())
     own = Step(model, count, losses)
-    chosen: list[Any] = [general] if overrides(model, "train_step") else []
+    if overrides(model, "train_step"):
+
+        def own_step(data: Any) -> Any:
+            return general(data)
+
+        return own_step
+    chosen: dict[TrainedSo, Any] = {}
 
     def train_step(data: Any) -> Any:
-        if not chosen:  # only now is the model built, with all its metrics
-            chosen.append(general if numbers_given(model, data) else own)
-        return chosen[0](data)
+        now = trained_so([model])
+        if now not in chosen:  # only now is the model built, with all its metrics
+            chosen[now] = general if numbers_given(model, data) else own
+        return chosen[now](data)
 
     return train_step

@@ -33,6 +33,8 @@ class Cut:
     batch: int
     size: int
 
+    static = True
+
     @property
     def single(self) -> bool:
         return self.size == self.batch
@@ -69,6 +71,7 @@ class Step:
         import keras
 
         cut = cut_batch(data, self.count)
+        self.losses.renewed()
         state = tuple([jax.numpy.asarray(value) for value in group] for group in state)
         if not cut.single:
             self.check_metrics(state, cut.data)
@@ -260,7 +263,7 @@ class Step:
             gradients = [a + b for a, b in zip(gradients, more, strict=True)]
         weights, optimizer = model.optimizer.stateless_apply(state[2], gradients, state[0])
         with keras.StatelessScope(state_mapping=zip(model.metrics_variables, carry.metrics, strict=True)) as scope:
-            update_loss_metrics(model, values, cut.batch)
+            update_loss_metrics(model, loss, values, cut)
             whole = summed([*loss.weighted(values), added, regularisers])
             model._loss_tracker.update_state(whole, sample_weight=cut.batch)
             logs = model.get_metrics_result()

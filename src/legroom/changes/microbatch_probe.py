@@ -15,10 +15,12 @@ from typing import Any
 
 from legroom.changes.compared import compared_by, marks_around
 from legroom.changes.cutting import numbers_each
+from legroom.changes.later_numbers import waited
 from legroom.changes.made_up import IGNORED, ROWS, SOME, ignored_labels, random_like, rows_of, scaled_labels
 from legroom.changes.microbatch_kinds import (
     MODEL_TOLERANCE,
     TOLERANCE,
+    Call,
     Kind,
     all_kinds_or_none,
     both,
@@ -28,6 +30,7 @@ from legroom.changes.microbatch_kinds import (
     kinds_or_none,
     kinds_when_forced,
 )
+from legroom.changes.microbatch_later import Owners, kinds_later
 from legroom.changes.microbatch_sizes import as_array, content_of, kinds_in_other_sizes
 from legroom.errors import InputError
 
@@ -52,11 +55,16 @@ class Kinds:
     losses: dict[Any, tuple[Any, LossKind]] = field(default_factory=dict)
     others: dict[str, tuple[Kind, ...]] = field(default_factory=dict)
 
-    def of_loss(self, loss: Any, y_true: Any, y_pred: Any) -> LossKind:
+    def forget(self) -> None:
+        self.losses.clear()
+        self.others.clear()
+
+    def of_loss(self, loss: Any, y_true: Any, y_pred: Any, *, eager: bool = False) -> LossKind:
+        """`eager`: it is asked anew at every step, and not traced once."""
         source = source_of(loss)
         key = (id(source), outline_of(y_true), outline_of(y_pred))
         if key not in self.losses:
-            self.losses[key] = (source, probe_loss(loss, y_true, y_pred))  # held: its id stays its own
+            self.losses[key] = (source, probe_loss(loss, y_true, y_pred, eager=eager))  # held: its id stays its own
         return self.losses[key][1]
 
     def of_added(self, model: Any, part: Any, count: int) -> tuple[Kind, ...]:
@@ -104,7 +112,7 @@ def is_known_loss(loss: Any, y_pred: Any) -> bool:
     return ours and function.__name__ not in COUPLED and loss._fn_kwargs.get("axis", -1) == -1
 
 
-def probe_loss(loss: Any, y_true: Any, y_pred: Any) -> LossKind:
+def probe_loss(loss: Any, y_true: Any, y_pred: Any, *, eager: bool = False) -> LossKind:
     """The kind of a compiled loss; refused if it is neither a value a sample, nor a mean, nor a sum."""
     import keras
 
@@ -148,13 +156,28 @@ def probe_loss(loss: Any, y_true: Any, y_pred: Any) -> LossKind:
     for (kinds,) in kinds_in_other_sizes(f"loss {name_of(loss)!r}", call_rows, made, numbers, TOLERANCE):
         if kinds is not None and found:
             found = found & kinds
+    found = later(found, call_rows, (usual, predictions), Owners([loss], eager), undecided_loss(loss))
     if not found or (own_call and found == {"samples"}):
-        raise InputError(
-            f"The loss {name_of(loss)!r} cannot be computed in slices of the batch: it is neither a value for each sample "
-            "nor their mean or sum.",
-            "Let it return one value a sample, or plan with something other than micro-batches.",
-        )
+        raise undecided_loss(loss)
     return LossKind(first_of(found), own_call)
+
+
+def later(found: set[Kind] | None, call: Call, arrays: Any, owners: Owners, refused: InputError) -> set[Kind] | None:
+    """What is left when the numbers that it computes with are others; raised if nothing is."""
+    for names, (kinds,) in kinds_later(call, arrays, owners):
+        left = found if kinds is None or not found else found & kinds
+        if found and not left:
+            raise waited(refused, names)
+        found = left
+    return found
+
+
+def undecided_loss(loss: Any) -> InputError:
+    return InputError(
+        f"The loss {name_of(loss)!r} cannot be computed in slices of the batch: it is neither a value for each sample "
+        "nor their mean or sum.",
+        "Let it return one value a sample, or plan with something other than micro-batches.",
+    )
 
 
 def unusual(usual: Any, values: Any, around: Iterable[float], ignored: Iterable[float] = IGNORED) -> Iterator[Any]:
@@ -165,6 +188,7 @@ def unusual(usual: Any, values: Any, around: Iterable[float], ignored: Iterable[
 
 def probe_added(model: Any, x: Any, count: int) -> tuple[Kind, ...]:
     """The kind of everything that layers add with `add_loss` (activity regularisers too) when the model is called."""
+    refused = undecided(model, "add_loss()")
     for training in (True, False):
 
         def call(rows: Any, training: bool = training, scale: float = 1.0) -> list[Any]:
@@ -183,9 +207,14 @@ def probe_added(model: Any, x: Any, count: int) -> tuple[Kind, ...]:
         made = lambda rows: made_for_model((x,), rows)  # noqa: E731
         for kinds in kinds_in_other_sizes("loss of add_loss()", call, made, numbers_each(x), MODEL_TOLERANCE):
             found = both(found, kinds)
+        owners = Owners(model._flatten_layers(), model.run_eagerly, MODEL_TOLERANCE)
+        for names, kinds in kinds_later(call, (rows,), owners):
+            left = both(found, kinds)
+            refused = waited(undecided(model, "add_loss()"), names) if all(found) and not all(left) else refused
+            found = left
         if len(found) == count and all(found):
             return tuple(first_of(kinds) for kinds in found if kinds)
-    raise undecided(model, "add_loss()")
+    raise refused
 
 
 def probe_model(model: Any, part: Any) -> Kind:
@@ -230,6 +259,8 @@ def probe_model(model: Any, part: Any) -> Kind:
                 "loss of compute_loss()", call, of_model, numbers_each(*specs, made), MODEL_TOLERANCE
             ):
                 found = found if kinds is None else found & kinds
+            owners = Owners(model._flatten_layers(), model.run_eagerly, MODEL_TOLERANCE, forward.known.clear)
+            found = later(found, call, (x, made, y, *weight), owners, undecided(model, "compute_loss()"))
             if not found:
                 break
             return first_of(found - {"samples"})

@@ -14,6 +14,7 @@ from legroom.capture.frames import first_line
 from legroom.capture.quiet import unheard
 from legroom.changes.cutting import SMALL, Place, numbers_each, rows_for
 from legroom.changes.known_layers import is_known
+from legroom.changes.later_numbers import STAGES, moved, numbers_read, waited
 from legroom.changes.made_up import random_like, rows_of
 from legroom.changes.microbatch_attempts import SIX, TWO, Rows, attempts, is_unknown
 from legroom.changes.microbatch_bends import may_bend, outputs_when_bent
@@ -60,7 +61,8 @@ def compare_somehow(model: Any, x: Any, size: Any) -> None:
     began = time.perf_counter()
     for rows, style in attempts(x, size):
         try:
-            return compare(model, x, rows, style)
+            compare(model, x, rows, style)
+            return compare_later(model, x, rows, style)
         except LegroomError:
             raise
         except Exception as error:  # noqa: BLE001 - the user's own, on inputs that may not suit it
@@ -131,6 +133,22 @@ def compare(model: Any, x: Any, rows: Rows, style: str) -> None:
             f"The batch cannot be cut: a gradient of its own in the model {model.name!r} (tf.custom_gradient, jax.custom_vjp) looks at several samples at once.",
             "Let it look at each sample by itself, or plan with something other than micro-batches.",
         )
+
+
+def compare_later(model: Any, x: Any, rows: Rows, style: str) -> None:
+    """With other numbers in place of those that its layers compute with: what weighs nothing now may later on."""
+    values = values_of(model)
+    made = rows_of(random_like(x, style, rows=rows.count), 0, None)
+    called = lambda given: call_model(model, values, given, True)[0]  # noqa: E731
+    numbers = numbers_read(model._flatten_layers(), called, made, eager=model.run_eagerly)
+    for stage in range(STAGES if numbers else 0):
+        with moved(numbers, stage) as names:
+            try:
+                compare(model, x, rows, style)
+            except LegroomError as error:
+                raise waited(error, names) from None
+            except Exception:  # noqa: BLE001 - the user's own, with numbers that may not suit it
+                continue
 
 
 def check_branches(model: Any, arrays: Any, graph: Any) -> None:

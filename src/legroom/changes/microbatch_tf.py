@@ -46,6 +46,9 @@ class Step:
 
         cut = cut_batch(data, self.count)
         seen = Seen()
+        if self.losses.renewed():
+            self.grown.clear()
+            self.tables.clear()
 
         def compute(part: Any, fraction: Any) -> Found:
             return self.slice(cut, part, fraction, seen)
@@ -163,7 +166,7 @@ class Step:
             penalty = None if regularisers is None else model.optimizer.scale_loss(regularisers)
         if penalty is not None and model.trainable_weights:
             gradients = list(map(add_gradients, gradients, tape.gradient(penalty, model.trainable_weights)))
-        update_loss_metrics(model, values, cut.batch if cut.static else None)
+        update_loss_metrics(model, loss, values, cut)
         whole = summed([*loss.weighted(values), added, regularisers])
         model._loss_tracker.update_state(whole, sample_weight=cut.batch)
         if model.trainable_weights:

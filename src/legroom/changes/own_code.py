@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from types import CodeType, FunctionType, MethodType, ModuleType
 from typing import Any
 
-RUN = ("call", "compute_loss", "train_step", "compute_metrics")
+RUN = ("__call__", "call", "compute_loss", "train_step", "compute_metrics")
 LIBRARIES = frozenset({"keras", "tensorflow", "jax", "numpy", "random", "legroom", "builtins"})
 NOT_RUN = ("build", "_initializer")  # ends of the names of what a layer holds and calls before it trains
 DRAWS = frozenset({"normal", "truncated_normal", "uniform", "shuffle", "sample"})
@@ -28,9 +28,29 @@ class Code:
         return named or any("random" in home_of(value) for value in self.values)
 
 
+@dataclass(frozen=True)
+class Function:
+    """One of the user's that is run: the names in its code, what these and its closure stand for, and what they are as attributes of `owners`, the objects of
+    the user's that have been met so far."""
+
+    function: FunctionType
+    names: set[str]
+    values: list[Any]
+    held: dict[str, list[Any]]
+    owners: dict[int, Any]
+
+
 def code_of(layer: Any) -> Code:
+    found = Code()
+    for each in functions_of(layer):
+        found.names.update(name for name in each.names if not speaks_for_itself(each.held.get(name, [])))
+        found.values.extend(each.values)
+    return found
+
+
+def functions_of(layer: Any) -> Iterator[Function]:
     """Follows methods, functions and objects of the user's by the names in the code, not what is called in another way."""
-    found, waiting = Code(), list(roots_of(layer))
+    waiting = list(roots_of(layer))
     owners, seen = {id(layer): layer}, set()
     while waiting:
         function = waiting.pop()
@@ -40,10 +60,8 @@ def code_of(layer: Any) -> Code:
         names, values = used_by(function)
         held = attributes(owners, names, values)
         values += [value for each in held.values() for value in each]
-        found.names.update(name for name in names if not speaks_for_itself(held.get(name, [])))
-        found.values.extend(values)
+        yield Function(function, names, values, held, owners)
         waiting += [plain(value) for value in values if is_users_function(value)]
-    return found
 
 
 def attributes(owners: dict[int, Any], names: set[str], values: list[Any]) -> dict[str, list[Any]]:

@@ -21,7 +21,7 @@ def possible_actions(captured: Any, model: Any) -> list[Action]:
     if turned is not None:
         found.append(Action("compile", (("jit_compile", turned),)))
     if model.optimizer is not None:
-        found += [Action("optimizer", (("name", name),)) for name in leaner_than(model)]
+        found += [Action("optimizer", (("kind", name),)) for name in leaner_than(model)]
     return found
 
 

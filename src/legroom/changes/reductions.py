@@ -9,13 +9,14 @@ Private names used, tested with Keras 3.15.1: `keras.src.backend.get_keras_mask`
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Protocol
 
 from legroom.capture.frames import first_line
 from legroom.changes.known_layers import statistics_reason
 from legroom.changes.microbatch_probe import Kinds, LossKind, name_of
 from legroom.changes.microbatch_samples import check_samples
 from legroom.changes.shares import Call, Term, cast_like, floating, term_of
+from legroom.changes.trained_so import TrainedSo, trained_so
 from legroom.engines.out_of_memory import is_oom
 from legroom.errors import InputError, LegroomError
 
@@ -90,6 +91,16 @@ class SliceLoss:
         return [value if term.weight is None else value * term.weight for term, value in pairs]
 
 
+class Whole(Protocol):
+    """A batch, and whether its size is known while it is traced."""
+
+    @property
+    def batch(self) -> Any: ...
+
+    @property
+    def static(self) -> bool: ...
+
+
 @dataclass(frozen=True)
 class Losses:
     """How one model's loss falls into slices; `kinds` remembers what probing has found."""
@@ -98,6 +109,17 @@ class Losses:
     kinds: Kinds = field(default_factory=Kinds)
     checked: set[str] = field(default_factory=set)
     allowed: bool = True  # that layers take statistics of a slice, as they were when the plan was applied
+    trained: list[TrainedSo] = field(default_factory=list)  # as what is known was found out, if anything is
+
+    def renewed(self) -> bool:
+        """Whether the model is trained in another way than before, so that all is forgotten that has been found out."""
+        before, now = list(self.trained), trained_so([self.model])
+        self.trained[:] = [now]
+        if not before or before == [now]:
+            return False
+        self.kinds.forget()
+        self.checked.clear()
+        return True
 
     def check_samples(self, x: Any, size: Any) -> None:
         """Refuse a model that does not keep its samples apart in slices of this size; where layers say so by their class, it must have been allowed."""
@@ -170,7 +192,7 @@ class Losses:
     def kind_of(self, loss: Any, y_true: Any, y_pred: Any) -> LossKind:
         """How it falls into slices; what a loss of the user's raises where it is tried out is a reason not to."""
         with few_samples(f"loss {name_of(loss)!r}"):
-            return self.kinds.of_loss(loss, y_true, y_pred)
+            return self.kinds.of_loss(loss, y_true, y_pred, eager=bool(self.model.run_eagerly))
 
     def added_share(self, part: Slice) -> Any:
         """The share of what layers added while they were called, activity regularisers among it; None where nothing was."""
@@ -209,13 +231,13 @@ def summed(parts: list[Any]) -> Any:
     return sum(there[1:], start=there[0]) if there else keras.ops.zeros((), keras.config.floatx())
 
 
-def update_loss_metrics(model: Any, values: list[Any], batch: int | None) -> None:
-    """Keras logs each of several losses by itself, weighted by the batch where its size is known while tracing."""
+def update_loss_metrics(model: Any, loss: SliceLoss, values: list[Any], cut: Whole) -> None:
+    """Keras logs each of several losses by itself, weighted by the batch where its size is known while tracing, or where it has a value for each sample."""
     compiled = model._compile_loss
     metrics = [] if compiled is None else compiled.metrics
     if len(metrics) == len(values):
-        for metric, value in zip(metrics, values, strict=True):
-            metric.update_state(value, sample_weight=batch)
+        for metric, term, value in zip(metrics, loss.terms, values, strict=True):
+            metric.update_state(value, sample_weight=cut.batch if cut.static or term.of_samples else None)
 
 
 def growth(totals: list[Any], valids: list[Any]) -> list[Any]:

@@ -39,6 +39,7 @@ class Term:
     total: Any = None  # entries under the mask, and
     valid: Any = None  # what the loss divides by; both None where no mask is
     group: tuple[int, int] | None = None  # terms of one group grow by the same factor
+    of_samples: bool = False  # not reduced: the logs are of a value for each sample
 
 
 def term_of(call: Call, kind: LossKind) -> Term:
@@ -68,7 +69,7 @@ def samples_term(call: Call, values: Any, in_mask: Any, out_mask: Any) -> Term:
     added = ops.sum(values)
     mean = floating(added / entries(values) * cast_like(call.fraction, values))
     if loss.reduction in (None, "none"):
-        return Term(floating(added), mean, call.weight)
+        return Term(floating(added), mean, call.weight, of_samples=True)
     if loss.reduction == "sum":
         return Term(floating(added), floating(added), call.weight)
     if loss.reduction == "mean_with_sample_weight" and merged is not None:

@@ -138,10 +138,11 @@ def require_memory(gpu: str | None, budget: str | int | None) -> Card:
     return card
 
 
-def captured_fit(model: Any, arguments: dict[str, Any]) -> Any:
+def captured_fit(model: Any, arguments: dict[str, Any], source: str = "fit") -> Any:
+    """`source`: the method that was called, `fit` or `train_on_batch`."""
     from legroom.capture.keras_fit import capture_fit
 
-    return capture_fit(model, arguments, "fit", getattr(model, "_legroom_jit", None))
+    return capture_fit(model, arguments, source, getattr(model, "_legroom_jit", None))
 
 
 def plan_for(captured: Any, card: Card, allow: Sequence[str], arguments: dict[str, Any]) -> Planning:

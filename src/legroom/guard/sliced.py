@@ -40,6 +40,7 @@ class TestStep:
 
         cut = cut_batch(data, self.count)
         seen = Seen()
+        self.plain.losses.renewed()
 
         def compute(part: Any, fraction: Any) -> Found:
             if self.own:
@@ -56,7 +57,7 @@ class TestStep:
         if self.own:
             return total.logs
         values, _, added = seen.loss.totals(total.sums)
-        update_loss_metrics(self.model, values, cut.batch if cut.static else None)
+        update_loss_metrics(self.model, seen.loss, values, cut)
         whole = summed([*seen.loss.weighted(values), added, self.plain.losses.regularisers()])
         self.model._loss_tracker.update_state(whole, sample_weight=cut.batch)
         logs = self.model.get_metrics_result()

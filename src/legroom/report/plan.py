@@ -107,7 +107,7 @@ def action_text(action: Action) -> str:
     if action.name == "pool":
         return f"a larger pool of memory, {format_bytes(action['usable_bytes'])} ({action['setting']})"
     if action.name == "optimizer":
-        return f"the optimizer {action['name']}"
+        return f"the optimizer {action['kind']}"
     if action.name == "mixed_precision":
         return str(action["policy"])
     return PLAIN_WORDS.get(action.name, action.name)

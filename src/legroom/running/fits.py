@@ -16,7 +16,6 @@ from legroom.changes.drawn import nothing_drawn
 from legroom.errors import DoesNotFit, LegroomError, MissingError
 from legroom.front.applying import apply
 from legroom.front.fitting import captured_fit, look_at
-from legroom.guard.calls import batch_of
 from legroom.records.plan import Plan
 from legroom.running.settings import Settings
 from legroom.running.speech import say
@@ -107,7 +106,7 @@ class Fits:
             go_on(keeper.others, int(kept["epoch"]) if kept else 0)
         guard.start = self.settings.way
         ours = [guard, *keeper.others, keeper]
-        with with_plan(model, self.planned(model, arguments, number)):
+        with with_plan(model, self.planned(model, "fit", arguments, number)):
             return method(model, **{**arguments, "callbacks": ours})
 
     def train_on_batch(self, model: Any, method: Callable[..., Any], arguments: dict[str, Any]) -> Any:
@@ -115,9 +114,7 @@ class Fits:
         if framework_of_keras() != "tensorflow":
             return method(model, **arguments)
         if ON_BATCH not in model.__dict__:
-            size = batch_of(arguments.get("x"))
-            given = {name: value for name, value in arguments.items() if name in ("x", "y", "sample_weight")}
-            plan = self.planned(model, {**given, "batch_size": size}, self.count)
+            plan = self.planned(model, "train_on_batch", dict(arguments), self.count)
             self.count += 1
             if plan is not None and plan.actions:
                 apply(plan, model)  # until the script ends
@@ -132,14 +129,14 @@ class Fits:
             begun(self.store.folder)
         return method(model, **arguments)
 
-    def planned(self, model: Any, arguments: dict[str, Any], number: int) -> Plan | None:
-        """What is to be done to the model."""
-        from legroom.running.planning import find_plan
+    def planned(self, model: Any, verb: str, arguments: dict[str, Any], number: int) -> Plan | None:
+        """What is to be done to the model, which is trained by that method."""
+        from legroom.running.planning import Training, find_plan
 
         if not self.settings.plan:
             return None
         try:
-            return find_plan(model, arguments, self.settings, number, self.plans)
+            return find_plan(Training(model, verb, arguments, number), self.settings, self.plans)
         except DoesNotFit as refused:
             say(f"{refused.message} It is guarded all the same.")
         except LegroomError as error:

@@ -2,12 +2,13 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from typing import Any
 
 from legroom.capture.fingerprint import fingerprint
 from legroom.errors import DoesNotFit, LegroomError
 from legroom.front.applying import DONE, apply, load_plan, save_plan, undo
-from legroom.front.fitting import captured_fit, look_at, plan_for, plan_of_step
+from legroom.front.fitting import captured_fit, look_at, observed_only, plan_of_step
 from legroom.front.target import choose_card
 from legroom.records.plan import Plan, Planning
 from legroom.report.fit_line import likely_line, planned_line, refusal_text
@@ -17,24 +18,34 @@ from legroom.running.speech import say, say_line
 DEAR = 1.5  # times as long as the step takes as it is
 
 
-def find_plan(
-    model: Any, arguments: dict[str, Any], settings: Settings, number: int, known: dict[str, Plan]
-) -> Plan | None:
-    """What is to be done to this model; None where nothing is known of the memory, or the script has planned itself."""
+@dataclass(frozen=True)
+class Training:
+    """A call of `fit` or of `train_on_batch`, and the how many-th training of its process it is."""
+
+    model: Any
+    verb: str
+    arguments: dict[str, Any]
+    number: int
+
+
+def find_plan(training: Training, settings: Settings, known: dict[str, Plan]) -> Plan | None:
+    """What is to be done to its model; None where nothing is known of the memory, or the script has planned itself."""
     card = choose_card(None, settings.budget_bytes)
-    if (card.is_cpu and settings.budget_bytes is None) or getattr(model, DONE, None) is not None:
+    if (card.is_cpu and settings.budget_bytes is None) or getattr(training.model, DONE, None) is not None:
         return None
-    path = settings.home / f"plan-{number}.json"
+    path = settings.home / f"plan-{training.number}.json"
     if settings.resume and path.exists():
         with suppress(LegroomError):
             kept = load_plan(path)
             return kept.best or likeliest(kept)
-    seen, arguments["x"] = look_at(arguments.get("x"))
-    step = captured_fit(model, {**arguments, "x": seen})
+    seen, training.arguments["x"] = look_at(training.arguments.get("x"))
+    looked_at = {**training.arguments, "x": seen}
+    step = captured_fit(training.model, looked_at, training.verb)
     key = fingerprint(step)
     if key is None or key not in known:
         say("planning for the memory there is…")
-        planning = plan_for(step, card, settings.allow, {**arguments, "x": seen})
+        observed = observed_only(step, looked_at) if training.verb == "fit" else None  # else one batch, which is there
+        planning = plan_of_step(step, card, settings.allow, observed)
         plan = told(planning)
         with suppress(OSError):
             save_plan(planning, path)

@@ -5,7 +5,7 @@ from math import prod
 
 from legroom.engines.op.ops import Op
 
-PRODUCTS = ("MatMul", "BatchMatMul", "BatchMatMulV2", "BatchMatMulV3", "_FusedMatMul", "Einsum")
+PRODUCTS = ("MatMul", "BatchMatMul", "BatchMatMulV2", "BatchMatMulV3", "_FusedMatMul")
 FORWARD = ("Conv2D", "_FusedConv2D", "Conv3D", "DepthwiseConv2dNative")
 IMAGE_GRADIENTS = ("Conv2DBackpropInput", "Conv3DBackpropInputV2", "DepthwiseConv2dNativeBackpropInput")
 FILTER_GRADIENTS = ("Conv2DBackpropFilter", "Conv3DBackpropFilterV2", "DepthwiseConv2dNativeBackpropFilter")
@@ -31,6 +31,21 @@ def _product(op: Op) -> int:
     return 2 * int((left * right * result / max(1, batch)) ** 0.5)
 
 
+def _einsum(op: Op) -> int:
+    """Every combination of labels, once; those that dots stand for are counted from the right."""
+    if len(op.inputs) < 2:
+        return 0
+    sizes: dict[str | int, int] = {}
+    operands = str(op.attributes["equation"]).replace(" ", "").partition("->")[0].split(",")
+    for labels, array in zip(operands, op.inputs, strict=True):
+        first, _, last = labels.partition("...")
+        inner = array.shape[len(first) : len(array.shape) - len(last)]
+        named: list[str | int] = [*first, *range(-len(inner), 0), *last]
+        for label, size in zip(named, array.shape, strict=True):
+            sizes[label] = max(size, sizes.get(label, 1))
+    return 2 * prod(sizes.values())
+
+
 def _convolution(image: int, weights: int, result: int) -> Callable[[Op], int]:
     """A convolution by the positions of its arrays among inputs and outputs (-1: the first output)."""
 
@@ -45,6 +60,7 @@ def _convolution(image: int, weights: int, result: int) -> Callable[[Op], int]:
 
 COUNTED: dict[str, Callable[[Op], int]] = {
     **dict.fromkeys(PRODUCTS, _product),
+    "Einsum": _einsum,
     **dict.fromkeys(FORWARD, _convolution(0, 1, -1)),
     **dict.fromkeys(IMAGE_GRADIENTS, _convolution(-1, 1, 2)),
     **dict.fromkeys(FILTER_GRADIENTS, _convolution(0, -1, 2)),

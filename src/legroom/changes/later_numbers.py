@@ -1,0 +1,201 @@
+"""Numbers that a loss, a layer or a step computes with and that will be others later on: what a callback raises from nothing, a counter, a flag.
+
+A term of a loss may weigh nothing at first. So the numbers are set to others while it is tried out: those in variables that the code reads, and, where it runs
+eagerly and Python is asked at every step, the small floating point numbers that it finds in objects, lists, closures and globals.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from types import CellType
+from typing import Any, Protocol
+
+from legroom.changes.custom_models import native
+from legroom.changes.own_code import Function, functions_of
+from legroom.errors import InputError, LegroomError
+
+STAGES = 3
+COUNTS = (37, 1537, 1_000_003)  # for what a step itself moves on
+NUMBERS = (5, 37, 5)  # for other integers: a loop may run so often
+PARTS = (0.5, 1.0, 1.0)  # for what is 0
+SMALL = 0.1  # a weight that is below may be raised to 1
+
+
+class Number(Protocol):
+    """Where a single number is found."""
+
+    @property
+    def name(self) -> str: ...
+
+    def read(self) -> Any: ...
+
+    def write(self, value: Any) -> None: ...
+
+
+@dataclass(frozen=True)
+class InVariable:
+    variable: Any  # TensorFlow's or JAX's
+
+    @property
+    def name(self) -> str:
+        return str(self.variable.name).partition(":")[0]
+
+    def read(self) -> Any:
+        import numpy as np
+
+        return np.asarray(self.variable)
+
+    def write(self, value: Any) -> None:
+        self.variable.assign(value)
+
+
+@dataclass(frozen=True)
+class InPython:
+    """In a dictionary (an object's or a module's, too), a list or a cell of a closure."""
+
+    holder: Any
+    key: Any
+    name: str
+
+    def read(self) -> Any:
+        import numpy as np
+
+        return np.float64(self.holder.cell_contents if isinstance(self.holder, CellType) else self.holder[self.key])
+
+    def write(self, value: Any) -> None:
+        if isinstance(self.holder, CellType):
+            self.holder.cell_contents = float(value)
+        else:
+            self.holder[self.key] = float(value)
+
+
+def numbers_read(owners: Iterable[Any], call: Callable[[Any], Any], rows: Any, *, eager: bool) -> list[Number]:
+    """Those that `call` reads of these rows, and what belongs to the `owners` computes with. A step that is compiled has Python's numbers in it for good, and
+    on JAX those of variables, too."""
+    import keras
+
+    owners = list(owners)
+    functions = [function for owner in owners for function in functions_of(owner)]
+    own = {id(variable) for owner in owners for variable in getattr(owner, "variables", ())}  # which are made up anyway
+    found: dict[int, Number] = {}
+    if eager or keras.backend.backend() == "tensorflow":
+        held = [value for function in functions for value in function.values if id(value) not in own]
+        for variable in map(native_or_none, (*variables_read(call, rows), *held)):
+            if variable is not None and not tuple(variable.shape):
+                found[id(variable)] = InVariable(variable)
+    if eager:
+        places = {(id(one.holder), one.key): one for function in functions for one in in_python(function)}
+        return [*found.values(), *places.values()]
+    return list(found.values())
+
+
+def native_or_none(value: Any) -> Any:
+    """The variable that a value is; on JAX Keras' own."""
+    import keras
+
+    if keras.backend.backend() == "tensorflow":
+        return native(value) if is_variable(value) else None
+    return value if isinstance(value, keras.Variable) else None
+
+
+def variables_read(call: Callable[[Any], Any], rows: Any) -> list[Any]:
+    """By the code as TensorFlow traces it; none where it cannot be traced."""
+    import keras
+
+    if keras.backend.backend() != "tensorflow":
+        return []
+    import tensorflow as tf
+
+    try:
+        return list(tf.function(call).get_concrete_function(rows).graph.variables)
+    except Exception:  # noqa: BLE001 - the user's own, which may run eagerly only
+        return []
+
+
+def in_python(function: Function) -> Iterator[InPython]:
+    """Numbers that the function's code finds by the names in it, or in a list or a dictionary that it finds so."""
+    code, plain = function.function.__code__, function.function
+    holders: list[tuple[Any, Any, str]] = [(plain.__globals__, name, name) for name in sorted(function.names)]
+    for name, cell in zip(code.co_freevars, plain.__closure__ or (), strict=True):
+        holders.append((cell, None, name))
+    for owner in function.owners.values():
+        fields = getattr(owner, "__dict__", {})
+        holders += [(fields, name, name) for name in sorted(function.names)]
+    for holder, key, name in holders:
+        value = looked_up(holder, key)
+        if is_little(value):
+            yield InPython(holder, key, name)
+        elif isinstance(value, list):
+            yield from (InPython(value, at, name) for at, one in enumerate(value) if is_little(one))
+        elif isinstance(value, dict):
+            yield from (InPython(value, at, f"{name}[{at!r}]") for at, one in value.items() if is_little(one))
+
+
+def is_little(value: Any) -> bool:
+    """A weight that may be raised. Others are seen as they are, and may be thresholds and rates that must not be just any."""
+    return isinstance(value, float) and abs(value) < SMALL
+
+
+def looked_up(holder: Any, key: Any) -> Any:
+    if not isinstance(holder, CellType):
+        return holder.get(key)
+    try:
+        return holder.cell_contents
+    except ValueError:  # nothing is in it yet
+        return None
+
+
+@contextmanager
+def moved(numbers: Iterable[Number], stage: int) -> Iterator[list[str]]:
+    """Meanwhile they are others; those are named."""
+    before: list[tuple[Number, Any]] = []
+    try:
+        for number in numbers:
+            value = number.read()
+            other = number_at(value, stage)
+            if other is not None:
+                before.append((number, value))
+                number.write(other)
+        yield [number.name for number, _ in before]
+    finally:
+        for number, value in before:
+            number.write(value)
+
+
+def number_at(value: Any, stage: int, *, counts: bool = False) -> Any:
+    """Another number of the same type; None where there is none."""
+    import numpy as np
+
+    kind = value.dtype.kind
+    if kind == "b":
+        return bool(value) != (stage == 0)
+    if kind in "iu":
+        return min((COUNTS if counts else NUMBERS)[stage], int(np.iinfo(value.dtype).max))
+    if kind != "f":
+        return None
+    last = stage == STAGES - 1
+    if counts and last and float(value).is_integer():
+        return float(COUNTS[1])
+    if not value or (last and abs(value) < SMALL):
+        return PARTS[stage]
+    return float(value) * (0.5, 2.0, 2.0)[stage]
+
+
+def waited(error: LegroomError, names: list[str]) -> InputError:
+    """The reason, with what it was found out by."""
+    which = f" ({', '.join(names[:5])})" if names else ""
+    return InputError(
+        f"{error.message} That shows where counters and other numbers that it computes with{which} are not what they are now.",
+        error.hint,
+    )
+
+
+def is_variable(value: Any) -> bool:
+    import keras
+    import tensorflow as tf
+
+    return isinstance(value, keras.Variable | tf.Variable)
+
+
+def is_number(variable: Any) -> bool:
+    return bool(variable.shape.rank == 0)

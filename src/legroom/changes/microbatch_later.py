@@ -1,0 +1,41 @@
+"""How a value falls into slices when the numbers that it is computed with are others than they are now."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from legroom.changes.later_numbers import STAGES, Number, moved, numbers_read
+from legroom.changes.made_up import rows_of
+from legroom.changes.microbatch_kinds import TOLERANCE, Call, Kind, all_kinds_or_none, eagerly, kinds_when_forced
+
+Kinds = list[set[Kind] | None]
+
+
+@dataclass(frozen=True)
+class Owners:
+    """What computes the value, losses or layers; whether it is asked anew at every `eager` step; how exactly it is compared; `fresh` is called whenever numbers have changed."""
+
+    each: Sequence[Any]
+    eager: bool
+    tolerance: float = TOLERANCE
+    fresh: Callable[[], Any] = list
+
+
+def kinds_later(call: Call, arrays: Any, owners: Owners) -> Iterator[tuple[list[str], Kinds]]:
+    """What `call` gives, in slices, with other numbers, which are named, several times; nothing where it computes with none that could be others."""
+
+    def at_stage(stage: int) -> tuple[list[str], list[Kinds]]:
+        with moved(numbers, stage) as names:
+            owners.fresh()
+            usual = all_kinds_or_none(call, arrays, owners.tolerance)
+            found = [] if usual is None else [usual, *kinds_when_forced(call, arrays, owners.tolerance)]
+        owners.fresh()
+        return names, found
+
+    def read() -> list[Number]:
+        return numbers_read(owners.each, call, rows_of(arrays, 0, None), eager=owners.eager)
+
+    numbers = eagerly(read)
+    for stage in range(STAGES if numbers else 0):
+        names, found = eagerly(lambda: at_stage(stage))  # noqa: B023
+        yield from ((names, kinds) for kinds in found)

@@ -1,0 +1,48 @@
+"""By what models are trained now, as a key: what has been found out holds for as long as it is the same.
+
+Compiled anew, with other layers frozen, or run eagerly, the same step computes something else.
+
+Private names used, tested with Keras 3.15.1: `Trainer._compile_loss`, `Trainer._compile_metrics`.
+"""
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from legroom.changes.custom_models import DEPTH, reachable
+
+COMPILED = ("optimizer", "_compile_loss", "_compile_metrics")
+
+
+class TrainedSo:
+    """Objects, told apart by their identity; they are held, so that no other one gets theirs."""
+
+    def __init__(self, *things: Any) -> None:
+        self.things = things
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, TrainedSo) or len(self.things) != len(other.things):
+            return False
+        return all(one is two for one, two in zip(self.things, other.things, strict=True))
+
+    def __hash__(self) -> int:
+        return hash(tuple(map(id, self.things)))
+
+
+def trained_so(layers: Iterable[Any]) -> TrainedSo:
+    import keras
+
+    things: list[Any] = []
+    for layer in layers:
+        things += layer.trainable_variables
+        if isinstance(layer, keras.Model):
+            things += [getattr(layer, name, None) for name in COMPILED]  # one that is not compiled has not all of them
+            things.append(bool(layer.run_eagerly))
+    return TrainedSo(*things)
+
+
+def layers_of(function: Callable[..., Any]) -> list[Any]:
+    """Those that a step's code refers to."""
+    import keras
+
+    found = {id(value): value for value in reachable(function, DEPTH, set()) if isinstance(value, keras.Layer)}
+    return list(found.values())
