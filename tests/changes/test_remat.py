@@ -15,8 +15,11 @@ import tensorflow as tf
 from keras import layers
 
 from legroom.changes.microbatch import split
-from legroom.changes.remat import cannot, exactness, rematerialise, segments_of
+from legroom.changes.remat import cannot, effect, rematerialise, segments_of
+from legroom.changes.remat_inside import Inside, inside_of
+from legroom.changes.segments import costs_of
 from legroom.errors import InputError
+from legroom.records.plan import Effect
 
 pytestmark = pytest.mark.tensorflow
 
@@ -134,7 +137,7 @@ def test_it_is_said_to_be_exact_and_layers_that_overwrite_weights_are_named() ->
     inputs = keras.Input((6,))
     strange = layers.SpectralNormalization(layers.Dense(4), name="strange")
     model = keras.Model(inputs, layers.Dense(2, name="fine")(strange(inputs)))
-    assert exactness(model, [["fine"]]) == ("exact", ())
+    assert effect(model, [["fine"]]) == Effect()
     assert cannot(model) == ("strange: SpectralNormalization overwrites a trained weight in its forward pass",)
     with pytest.raises(InputError, match="overwrites a trained weight"):
         rematerialise(model, [["strange", "fine"]])
@@ -495,3 +498,53 @@ def test_memory_is_saved_under_the_real_allocator(mode: str, share: float) -> No
     assert lines, done.stderr[-3000:]
     plain, rematerialised = json.loads(lines[0][6:])
     assert rematerialised < share * plain
+
+
+class Wide(layers.Layer):  # type: ignore[misc]
+    """Four times as wide inside as outside."""
+
+    def __init__(self, units: int) -> None:
+        super().__init__()
+        self.first, self.second = layers.Dense(4 * units, "gelu"), layers.Dense(units)
+
+    def call(self, x: Any) -> Any:
+        return x + self.second(self.first(x))
+
+
+class Rows(keras.Model):  # type: ignore[misc]
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.last = layers.Dense(8), layers.Dense(2)
+        self.blocks = [Wide(8) for _ in range(3)]
+        self.attention = layers.MultiHeadAttention(2, 4)
+
+    def call(self, x: Any) -> Any:
+        x = self.first(x)
+        for block in self.blocks:
+            x = block(x)
+        return self.last(self.attention(x, x))
+
+
+def test_what_layers_of_a_subclassed_model_hold_is_known_by_the_shapes_that_they_were_built_with() -> None:
+    model = Rows()
+    model(np.zeros((3, 5, 6), "float32"))
+    costs = {cost["name"]: cost for cost in costs_of(model, 10)}
+    outside, inside = 10 * 5 * 8 * 4, 10 * 5 * 32 * 4
+    wide = costs[model.blocks[0].name]
+    assert (wide["boundary_bytes"], wide["kept_bytes"]) == (outside, 2 * inside + outside)
+    assert wide["flops"] == pytest.approx(10 * 5 * 2 * (2 * 8 * 32), rel=0.1)
+    scores = 10 * 2 * 5 * 5 * 4
+    projected = 10 * 4 * 5 * 8 * 4
+    assert costs[model.attention.name]["kept_bytes"] == pytest.approx(2 * scores + projected + outside, rel=0.1)
+    assert all(cost["begins"] for cost in list(costs.values())[1:])
+
+
+def test_a_layer_of_ones_own_in_a_functional_model_holds_what_the_layers_inside_it_do() -> None:
+    x = keras.Input((5, 8))
+    model = keras.Model(x, layers.Dense(1)(Wide(8)(x)))
+    wide = costs_of(model, 10)[0]
+    assert wide["kept_bytes"] == 10 * 5 * (2 * 32 + 8) * 4
+
+
+def test_a_layer_whose_shapes_are_not_known_counts_as_nothing() -> None:
+    assert inside_of(layers.Dense(3)) == Inside()

@@ -34,7 +34,7 @@ def test_a_planning_goes_through_json():
 
 
 def test_a_plan_of_before_says_of_nothing_that_it_was_tried():
-    view = planning_view(PLANNING)
+    view = json.loads(json.dumps(planning_view(PLANNING)))
     del view["plans"][0]["tried"]
     assert planning_from(view).plans[0].tried == ()
 
@@ -68,6 +68,8 @@ def set_to(*way):
         (set_to("plans", 0, "fits", 1), "'fits' should be true or false"),
         (set_to("plans", 0, "exactness", "perhaps"), "'perhaps', which is none of exact"),
         (set_to("plans", 0, "actions", [{"count": 2}]), "'name' is missing"),
+        (set_to("plans", 0, "tried", None), "'tried' should be a list"),
+        (set_to("plans", 0, "actions", [{"name": "compile", "jit_compile": "perhaps"}]), "'jit_compile' should be"),
         (set_to("plans", 0, "actions", [{"name": "microbatch"}]), "'count' is missing"),
         (set_to("plans", 0, "actions", [{"name": "microbatch", "count": 0}]), "'count' is 0"),
         (set_to("plans", 0, "actions", [{"name": "remat", "blocks": ["dense"]}]), "no list of lists"),

@@ -14,6 +14,7 @@ from typing import Any
 
 from legroom.changes.remat_block import make_global_seeds
 from legroom.changes.remat_hooks import hook_graph, hook_layer, hooked
+from legroom.changes.remat_inside import inside_of
 from legroom.changes.remat_units import (
     Unit,
     flops_of,
@@ -39,7 +40,7 @@ class Segment:
 
     `crossing_bytes` is all that lies between the segments before it and this one: what a block that starts here keeps; the batch
     itself is not counted. `shared_bytes` is the part of it that the segment before keeps anyway if it is plain.
-    `model` is the nested model that it is part of ("" at the top): a block stays in one, or takes whole ones.
+    `model` is the nested model that it is part of ("" at the top): a block stays in one, or takes whole ones. One of a subclassed model is `alone`: a block of its own.
     """
 
     name: str
@@ -53,6 +54,7 @@ class Segment:
     shared_bytes: int
     flops: int
     refused: str = ""
+    alone: bool = False
 
     def kept_bytes(self, batch: int) -> int:
         """What plain training keeps for it: outputs that some gradient reads (`saved_bytes`), and what is inside."""
@@ -76,7 +78,21 @@ def segments_of(model: Any) -> tuple[Segment, ...]:
 def segment_of(unit: Unit, before: Unit | None, batch: set[int], refused: str) -> Segment:
     above = unit.name.rpartition("/")[0]
     if unit.node is None:
-        return Segment(unit.name, (unit.operation.name,), above, 0, 0, 0, 0, 0, 0, 0, refused)
+        found = inside_of(unit.operation)
+        return Segment(
+            name=unit.name,
+            layers=(unit.operation.name,),
+            model=above,
+            input_bytes=found.input_bytes,
+            output_bytes=found.output_bytes,
+            saved_bytes=found.output_bytes,
+            inner_bytes=inner_bytes(unit),
+            crossing_bytes=found.input_bytes,
+            shared_bytes=found.input_bytes if before is not None else 0,
+            flops=found.flops,
+            refused=refused,
+            alone=True,
+        )
     kept = [tensor for tensor in crossing(unit) if id(tensor) not in batch]
     anyway = (
         {id(tensor) for tensor in saved_outputs(before)} if before is not None and before.node is not None else set()

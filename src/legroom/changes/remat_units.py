@@ -14,6 +14,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from legroom.changes.remat_inside import attention_bytes, attention_flops, held, inside_of, parts_of, width
+
 NEITHER: tuple[str, ...] = (
     "Add",
     "Subtract",
@@ -41,7 +43,6 @@ BY_INPUT: tuple[str, ...] = (
 BY_INPUT += ("BatchNormalization", "LayerNormalization", "GroupNormalization", "RMSNormalization", "UnitNormalization")
 BY_OUTPUT = ("ReLU", "Relu", "Softmax", "Sigmoid", "Tanh")
 FROM_OUTPUT = ("relu", "relu6", "sigmoid", "tanh", "softmax")
-HOLDING = ("gelu", "silu", "swish", "mish", "softplus", "elu", "selu", "hard_silu", "log_softmax")
 
 
 @dataclass(frozen=True, eq=False)
@@ -157,33 +158,22 @@ def elements(tensor: Any) -> int:
     return 0 if any(size is None for size in dimensions) else math.prod(dimensions)
 
 
-def width(dtype: str) -> int:
-    digits = "".join(letter for letter in dtype.split("_", maxsplit=1)[0] if letter.isdigit())
-    return 1 if dtype == "bool" or not digits else int(digits) // 8
-
-
 def inner_bytes(unit: Unit) -> int:
-    """What a layer keeps for its gradient beside its input and output, where its kind tells."""
+    """What a layer keeps for its gradient beside its input and output, where its kind tells, or the layers inside it."""
     import keras
 
-    layer, made = unit.operation, sum(elements(tensor) for tensor in unit.node.outputs) if unit.node else 0
-    if isinstance(layer, keras.layers.MultiHeadAttention) and unit.node is not None:
-        return attention_bytes(unit)
-    if isinstance(layer, keras.layers.Dropout | keras.layers.SpatialDropout2D):
-        return made if layer.rate else 0
-    size = width(layer.compute_dtype) if isinstance(layer, keras.layers.Layer) else 4
-    if isinstance(layer, keras.layers.LayerNormalization):
-        return made * size
-    activation = getattr(getattr(layer, "activation", None), "__name__", "")
-    return made * size if activation in HOLDING else 0
-
-
-def attention_bytes(unit: Unit) -> int:
     layer = unit.operation
-    rows, columns = positions_of(unit)
-    scores = int(layer.num_heads) * rows * columns
-    projected = int(layer.num_heads) * (2 * rows * layer.key_dim + columns * (layer.key_dim + layer.value_dim))
-    return int((2 * scores + projected) * width(layer.compute_dtype) + (scores if layer.dropout else 0))
+    if unit.node is None:
+        found = inside_of(layer)
+        return found.kept_bytes - min(found.kept_bytes, found.output_bytes)
+    if not isinstance(layer, keras.layers.Layer):
+        return 0
+    if isinstance(layer, keras.layers.MultiHeadAttention):
+        return attention_bytes(layer, *positions_of(unit))
+    made_bytes = sum(elements(tensor) for tensor in unit.node.outputs) * width(layer.compute_dtype)
+    if type(layer).__module__.partition(".")[0] != "keras" and parts_of(layer):
+        return max(0, inside_of(layer).kept_bytes - made_bytes)
+    return held(layer, made_bytes)
 
 
 def positions_of(unit: Unit) -> tuple[int, int]:
@@ -198,7 +188,7 @@ def flops_of(unit: Unit) -> int:
     import keras
 
     if unit.node is None:
-        return 0
+        return inside_of(unit.operation).flops
     made = sum(elements(tensor) for tensor in unit.node.outputs)
     if not isinstance(unit.operation, keras.layers.Layer) or isinstance(unit.operation, keras.layers.Embedding):
         return made
@@ -207,8 +197,6 @@ def flops_of(unit: Unit) -> int:
     matrices = sum(
         2 * math.prod(weight.shape) * positions for weight in unit.operation.weights if len(weight.shape) > 1
     )
-    scores = 0
-    if isinstance(unit.operation, keras.layers.MultiHeadAttention):
-        rows, columns = positions_of(unit)
-        scores = 2 * unit.operation.num_heads * rows * columns * (unit.operation.key_dim + unit.operation.value_dim)
+    attention = isinstance(unit.operation, keras.layers.MultiHeadAttention)
+    scores = attention_flops(unit.operation, *positions_of(unit)) if attention else 0
     return int(matrices + scores + made)

@@ -8,7 +8,7 @@ def costs_of(model: Any, batch: int) -> list[dict[str, Any]]:
     from legroom.changes.remat import segments_of
 
     found = segments_of(model)
-    befores = [None, *(segment.model for segment in found[:-1])]
+    befores = [None, *found[:-1]]
     return [
         {
             "name": segment.name,
@@ -17,7 +17,7 @@ def costs_of(model: Any, batch: int) -> list[dict[str, Any]]:
             "flops": segment.flops * batch,
             "shared_bytes": segment.shared_bytes * batch,
             "recomputable": not segment.refused,
-            "begins": before is not None and segment.model != before,
+            "begins": before is not None and (segment.model != before.model or segment.alone or before.alone),
         }
         for segment, before in zip(found, befores, strict=True)
     ]

@@ -104,7 +104,7 @@ def plan_from(view: Any) -> Plan:
         slowdown=take(view, "slowdown", float, optional=True),
         exactness=exactness,
         reasons=tuple(take(view, "reasons", list)),
-        tried=tuple(view.get("tried", ())),
+        tried=tuple(take(view, "tried", list) if "tried" in view else ()),
     )
 
 
@@ -112,6 +112,8 @@ def action_from(view: Any) -> Action:
     name = take(view, "name", str)
     if name == "microbatch" and take(view, "count", int) < 1:
         raise NotAPlan(f"'count' is {view['count']}")
+    if name == "compile":
+        take(view, "jit_compile", bool)
     if name == "remat":
         blocks = take(view, "blocks", list)
         if not all(isinstance(block, list) and all(isinstance(one, str) for one in block) for block in blocks):
