@@ -10,6 +10,7 @@ import time
 import psutil
 import pytest
 
+from legroom.capture.script import as_module
 from legroom.errors import InputError, MissingError
 from legroom.front.source import ScriptSource
 
@@ -317,3 +318,18 @@ def test_nothing_is_left_behind_when_it_is_interrupted(script, number):
         with contextlib.suppress(psutil.NoSuchProcess):
             child.kill()
     assert alive == []
+
+
+@pytest.mark.parametrize("marked", [True, False], ids=["__init__.py", "without"])
+def test_a_script_that_imports_from_its_own_package(tmp_path, monkeypatch, marked):
+    package = tmp_path / "mine" / "inner"
+    package.mkdir(parents=True)
+    for folder in (package, package.parent) if marked else ():
+        (folder / "__init__.py").touch()
+    (package / "sizes.py").write_text("UNITS = 3\n")
+    (package / "train.py").write_text("import sys\nfrom .sizes import UNITS\nassert __name__ == '__main__'\n")
+    monkeypatch.chdir(tmp_path)
+    assert as_module(package / "train.py") == (tmp_path, "mine.inner.train")
+    assert as_module(package / "sizes.py") is None
+    with pytest.raises(InputError, match="ended without training"), ScriptSource(str(package / "train.py")):
+        pass

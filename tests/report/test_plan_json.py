@@ -6,7 +6,7 @@ import pytest
 
 import legroom
 from legroom.errors import InputError
-from legroom.records.plan import Action, Plan, Planning
+from legroom.records.plan import Action, Plan, Planning, action_from_json, action_to_json
 from legroom.records.portrait import Part, Portrait
 from legroom.report.plan_json import planning_from, planning_view
 
@@ -70,6 +70,8 @@ def set_to(*way):
         (set_to("plans", 0, "actions", [{"count": 2}]), "'name' is missing"),
         (set_to("plans", 0, "tried", None), "'tried' should be a list"),
         (set_to("plans", 0, "actions", [{"name": "compile", "jit_compile": "perhaps"}]), "'jit_compile' should be"),
+        (set_to("plans", 0, "actions", [{"name": "pool", "setting": "x"}]), "'setting' is 'x'"),
+        (set_to("plans", 0, "actions", [{"name": "allocator", "setting": 3}]), "'setting' should be a text"),
         (set_to("plans", 0, "actions", [{"name": "microbatch"}]), "'count' is missing"),
         (set_to("plans", 0, "actions", [{"name": "microbatch", "count": 0}]), "'count' is 0"),
         (set_to("plans", 0, "actions", [{"name": "remat", "blocks": ["dense"]}]), "no list of lists"),
@@ -105,3 +107,21 @@ def test_no_file_is_refused(tmp_path):
 def test_an_action_that_lacks_something_says_so():
     with pytest.raises(InputError, match="'microbatch' does not say its 'count'"):
         Action("microbatch")["count"]
+
+
+def test_every_action_goes_through_json():
+    for action in (
+        Action("optimizer", (("kind", "SGD"),)),
+        Action("microbatch", (("count", 2),)),
+        Action("compile", (("jit_compile", True),)),
+    ):
+        assert action_from_json(json.loads(json.dumps(action_to_json(action)))) == action
+
+
+def test_what_cannot_be_saved_is_refused(tmp_path):
+    with pytest.raises(InputError, match="cannot be written"):
+        legroom.save_plan(PLANNING, tmp_path / "nosuch" / "plan.json")
+    with pytest.raises(InputError, match="received a Plan"):
+        legroom.save_plan(PLANNING.plans[0], tmp_path / "plan.json")
+    with pytest.raises(InputError, match="is not a plan"):
+        legroom.load_plan(None)

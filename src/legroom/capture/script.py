@@ -1,5 +1,6 @@
 """Running a user's script up to its first training step, and stopping it cleanly there."""
 
+import ast
 import os
 import runpy
 import sys
@@ -51,16 +52,21 @@ class Stop:
 
 
 def run_script(path: Path, arguments: Sequence[str], on_captured: OnCaptured) -> None:
-    """Run the script as `python path arguments…` would, until it trains. Returns when it was captured and stopped.
+    """Run the script as `python path arguments…` would, or, where it imports from its own package, `python -m package.script`, until it trains.
+    Returns when it was captured and stopped.
 
     Raises InputError when it ends, raises or exits before it trains.
     """
     sys.argv = [str(path), *arguments]
-    sys.path.insert(0, str(path.resolve().parent))
+    module = as_module(path)
+    sys.path.insert(0, str(path.resolve().parent if module is None else module[0]))
     stop = Stop(on_captured)
     install(stop)
     try:
-        runpy.run_path(str(path), run_name="__main__")
+        if module is None:
+            runpy.run_path(str(path), run_name="__main__")
+        else:
+            runpy.run_module(module[1], run_name="__main__", alter_sys=True)
     except StopScript:
         pass
     except LegroomError as error:
@@ -85,3 +91,20 @@ def run_script(path: Path, arguments: Sequence[str], on_captured: OnCaptured) ->
             f"{path} ended without training: no fit, no train_on_batch and no step with a GradientTape was called.",
             'Check that training is not behind `if __name__ == "...":` or a flag, or use module:function that returns (model, batch).',
         )
+
+
+def as_module(path: Path) -> tuple[Path, str] | None:
+    """The folder and the name to run a script by that says `from .model import …`; None for all others."""
+    try:
+        tree = ast.parse(path.read_bytes())
+    except (OSError, SyntaxError, ValueError):  # Python will say it better
+        return None
+    if not any(isinstance(node, ast.ImportFrom) and node.level for node in ast.walk(tree)):
+        return None
+    path = path.resolve()
+    root = path.parent
+    while (root / "__init__.py").exists():
+        root = root.parent
+    if root == path.parent:  # no __init__.py: a package by where it is started
+        root = next((here for here in (Path.cwd(), path.parent.parent) if here in path.parent.parents), path.parent)
+    return root, ".".join(path.relative_to(root).with_suffix("").parts)

@@ -60,6 +60,10 @@ def traceable(captured: KerasStep | FunctionStep) -> Traceable:
     )
 
 
+EXPECTED = "Check that the batch has the shape that the model and its loss expect."
+NO_LABELS = "Check that the batch has all that the model and its loss expect: (x, y) where there are labels."
+
+
 def describe_keras(captured: KerasStep) -> Describe:
     """Roles and layers of a Keras model's variables, by their handles."""
     model = captured.model
@@ -96,7 +100,7 @@ def trace(step: Traceable, function: Any) -> Any:
     except Exception as error:
         raise InputError(
             f"The training step could not be traced for this batch: {named(error)}\n{user_frames(error)}",
-            "Check that the batch has the shape that the model and its loss expect.",
+            NO_LABELS if "None values not supported" in str(error) else EXPECTED,
         ) from error
 
 

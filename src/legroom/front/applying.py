@@ -82,12 +82,22 @@ def undo(model: Any) -> Any:
 
 def save_plan(planning: Planning, path: str | Path) -> None:
     """As JSON, the same that `legroom plan --json` prints."""
-    Path(path).write_text(json.dumps(planning_view(planning), indent=2) + "\n")
+    if not isinstance(planning, Planning):
+        raise InputError(
+            f"Expected what legroom.plan returns, received a {type(planning).__name__}.",
+            "Save the planning, not one plan of it.",
+        )
+    try:
+        Path(path).write_text(json.dumps(planning_view(planning), indent=2) + "\n")
+    except OSError as error:
+        raise InputError(
+            f"The plan cannot be written to {path}: {error.strerror}.", "Give a file in a folder that exists."
+        ) from error
 
 
 def load_plan(path: str | Path) -> Planning:
     """What `save_plan` or `legroom plan --json` has written."""
     try:
         return planning_from(json.loads(Path(path).read_text()))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, TypeError) as error:
         raise InputError(f"{path} is not a plan: {error}.", "Write one with `legroom plan TARGET --json`.") from error

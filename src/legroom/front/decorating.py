@@ -19,7 +19,7 @@ def train_step(  # noqa: PLR0913
     function: Any = None,
     *,
     micro_batches: int | None = None,
-    plan: Plan | Planning | None = None,
+    plan: Plan | Planning | str | Path | None = None,
     allow: Sequence[str] = (),
     guard: bool = False,
     copies: bool = False,
@@ -57,7 +57,7 @@ class Wanted(NamedTuple):
     """What `train_step` was told."""
 
     micro_batches: int | None
-    plan: Plan | Planning | None
+    plan: Plan | Planning | str | Path | None
     allow: Sequence[str]
     guard: bool
     copies: bool
@@ -123,6 +123,11 @@ def plain_number(count: Any) -> Any:
 
 
 def chosen_plan(plan: Any) -> Plan:
+    """A plan, the chosen one of several, or of those that were saved to a file."""
+    if isinstance(plan, str | Path):
+        from legroom.front.applying import load_plan
+
+        plan = load_plan(plan)
     if isinstance(plan, Planning):
         if plan.best is None:
             raise InputError(

@@ -1,6 +1,7 @@
 """Estimating: capture, engine and memory wired together. What both `legroom estimate` and `legroom.estimate()` call."""
 
 from dataclasses import replace
+from numbers import Integral
 from typing import Any, Literal
 
 from legroom.engines.host.observe import Observed
@@ -120,8 +121,8 @@ def engine_for(step: Step, card: Card, engine: EngineName) -> Literal["xla", "op
 
 
 def require_batch(batch: int | None) -> int | None:
-    if batch is not None and batch < 1:
-        raise InputError(f"A batch has at least one example; received {batch}.", "Pass --batch 32, for example.")
+    if batch is not None and (not isinstance(batch, Integral) or batch < 1):
+        raise InputError(f"A batch has at least one example; received {batch!r}.", "Pass --batch 32, for example.")
     if batch is not None and batch > LARGEST_BATCH:
         raise InputError(
             f"A batch of {batch} examples is more than any framework can count.", f"The most is {LARGEST_BATCH}."

@@ -114,11 +114,22 @@ def action_from(view: Any) -> Action:
         raise NotAPlan(f"'count' is {view['count']}")
     if name == "compile":
         take(view, "jit_compile", bool)
+    if name in ("pool", "allocator"):
+        setting, _, value = take(view, "setting", str).partition("=")
+        if not (setting and value) or (name == "pool" and not is_share(value)):
+            raise NotAPlan(f"'setting' is {view['setting']!r}")
     if name == "remat":
         blocks = take(view, "blocks", list)
         if not all(isinstance(block, list) and all(isinstance(one, str) for one in block) for block in blocks):
             raise NotAPlan("'blocks' is no list of lists of names")
     return action_from_json(view)
+
+
+def is_share(text: str) -> bool:
+    try:
+        return 0 < float(text) <= 1
+    except ValueError:
+        return False
 
 
 def host_from(view: Any) -> HostPlan | None:
