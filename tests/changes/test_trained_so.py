@@ -7,10 +7,10 @@ import keras
 import numpy as np
 import pytest
 from keras import layers, ops
-from loop_bench import precision
+from loop_bench import Bench, arrays, in_slices, precision
 
 from legroom.changes.microbatch import split
-from legroom.changes.trained_so import TrainedSo, trained_so
+from legroom.changes.trained_so import COUNTED, Switches, TrainedSo, trained_so
 from legroom.errors import InputError
 
 pytestmark = pytest.mark.tensorflow
@@ -133,3 +133,66 @@ def test_models_are_trained_so_for_as_long_as_weights_loss_and_optimizer_are_the
 
 def test_equal_objects_are_not_the_same() -> None:
     assert TrainedSo([1]) != TrainedSo([1])
+
+
+class Mining(keras.losses.Loss):  # type: ignore[misc]
+    """Of the samples that are hard alone, from some time on."""
+
+    def __init__(self, switch: Any) -> None:
+        super().__init__()
+        self.phase = switch
+
+    def call(self, y: Any, p: Any) -> Any:
+        each = ops.square(y - p)[:, 0]
+        if self.phase in (False, 0, "all"):
+            return each
+        hard = ops.cast(each > 0.1, each.dtype)
+        return ops.sum(each * hard) / (ops.sum(hard) + 1e-9)
+
+
+@pytest.mark.parametrize(("switch", "later"), [(False, True), (0, 1), ("all", "hard")])
+@pytest.mark.parametrize("eager", [False, True], ids=["graph", "eager"])
+def test_a_loss_that_is_switched_over_is_found_out_anew(switch: Any, later: Any, eager: bool) -> None:
+    model = keras.Sequential([keras.Input((6,)), layers.Dense(1)])
+    loss = Mining(switch)
+    model.compile("sgd", loss, run_eagerly=eager, jit_compile=False)
+    split(model, 2)
+    x = np.random.default_rng(0).normal(size=(12, 6))
+    model.train_on_batch(x, Y)
+    loss.phase = later
+    model.make_train_function(force=True)
+    with pytest.raises(InputError, match="cannot be computed in slices"):
+        model.train_on_batch(x, Y)
+
+
+def test_what_counts_at_every_step_is_let_be() -> None:
+    held = {"flag": False, "count": 0}
+    switches = Switches([(held, "flag"), (held, "count")])
+    assert switches.now() == [False, 0]
+    seen = []
+    for _ in range(8):
+        held["count"] += 1
+        seen.append(switches.now())
+    assert seen[-1] == seen[-2] == [False, COUNTED]
+
+
+@pytest.mark.parametrize("graph", [False, True])
+def test_a_step_of_ones_own_that_is_switched_over_is_found_out_anew(graph: bool) -> None:
+    import tensorflow as tf
+
+    bench, switch = Bench(), {"hard": False}
+
+    def loss(y: Any, p: Any) -> Any:
+        each = tf.reduce_mean((p - y) ** 2, 1)
+        return tf.reduce_mean(each) + tf.math.reduce_std(each) if switch["hard"] else tf.reduce_mean(each)
+
+    own = bench.step(loss)
+    step = in_slices(tf.function(own, reduce_retracing=False) if graph else own)
+    step(*arrays())
+    switch["hard"] = True
+    if graph:
+        with pytest.raises(InputError, match="cannot be run in slices"):
+            in_slices(tf.function(own))(*arrays())
+        return
+    with pytest.raises(InputError, match="cannot be run in slices"):
+        step(*arrays())

@@ -21,7 +21,7 @@ from legroom.changes.custom_probe import find_kinds
 from legroom.changes.custom_run import Keeper, Kinds, Run, Whole, converted
 from legroom.changes.microbatch_loop import Found, add, loop, trace, zeros
 from legroom.changes.slice_seeds import other_seeds
-from legroom.changes.trained_so import layers_of, trained_so
+from legroom.changes.trained_so import Switches, TrainedSo, layers_of, switches_in, trained_so
 from legroom.errors import InputError
 from legroom.records.plan import Effect, together
 
@@ -39,6 +39,9 @@ class SplitStep:
     autograph: bool = False
     known: dict[Any, Kinds] = field(default_factory=dict)
     keeper: Keeper | None = None  # of updates, which are not made then
+    switched: dict[Any, TrainedSo] = field(
+        default_factory=dict
+    )  # of what is known, the switches that it was found out with
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         import tensorflow as tf
@@ -96,15 +99,21 @@ class SplitStep:
                 raise InputError(run.error.message, run.error.hint) from None
             raise
 
-    def prepare(self, arguments: Arguments) -> Kinds:
-        """What must be known of the step, found out at its first call with such arguments, and again when its models are trained in another way."""
+    def prepare(self, arguments: Arguments, *, called: bool = False) -> Kinds:
+        """What must be known of the step, found out at its first call with such arguments, and again when its models are trained in another way or it finds
+        other switches. A `tf.function` that is `called` may have been traced already, with what they were then."""
         size, even = slices_of(front_of(arguments.batch[0]), self.count)
         call = arguments.key(), trained_so(self.layers)
         keys = [(call, False), *([(call, True)] if even is not False else [])]
-        kinds = next((self.known[key] for key in keys if key in self.known), None)
-        if kinds is None:
-            kinds = find_kinds(self.function, arguments, size, even=bool(even))
-            self.known[call, bool(even)] = kinds
+        found = next((key for key in keys if key in self.known), None)
+        now = None if called else TrainedSo(*self.switches.now())
+        if found is None or now not in (None, self.switched.get(found, now)):
+            found = call, bool(even)
+            self.known[found] = find_kinds(self.function, arguments, size, even=bool(even))
+            self.switched.pop(found, None)
+        if now is not None:
+            self.switched[found] = now
+        kinds = self.known[found]
         if kinds.exactness == "inexact" and ALLOWED not in self.allow:
             raise InputError(
                 f"Slices would change what is learned: {'; '.join(kinds.reasons)}.",
@@ -116,10 +125,16 @@ class SplitStep:
     def layers(self) -> list[Any]:
         return layers_of(self.function)
 
+    @functools.cached_property
+    def switches(self) -> Switches:
+        import tensorflow as tf
+
+        return switches_in(self.layers, [self.function], eager=tf.executing_eagerly())
+
     def prepare_for(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         arguments = arguments_of(args, kwargs)
         if not cut_batch(arguments.batch, self.count).single:
-            self.prepare(arguments)
+            self.prepare(arguments, called=True)
 
     def effect(self) -> Effect:
         """How exact it is, once it is prepared: a step that the user wrote is always tried out."""

@@ -18,6 +18,7 @@ STAGES = 3
 COUNTS = (37, 1537, 1_000_003)  # for what a step itself moves on
 NUMBERS = (5, 37, 5)  # for other integers: a loop may run so often
 PARTS = (0.5, 1.0, 1.0)  # for what is 0
+FEW = 64  # entries of a dictionary of settings
 SMALL = 0.1  # a weight that is below may be raised to 1
 
 
@@ -113,15 +114,8 @@ def variables_read(call: Callable[[Any], Any], rows: Any) -> list[Any]:
 
 
 def in_python(function: Function) -> Iterator[InPython]:
-    """Numbers that the function's code finds by the names in it, or in a list or a dictionary that it finds so."""
-    code, plain = function.function.__code__, function.function
-    holders: list[tuple[Any, Any, str]] = [(plain.__globals__, name, name) for name in sorted(function.names)]
-    for name, cell in zip(code.co_freevars, plain.__closure__ or (), strict=True):
-        holders.append((cell, None, name))
-    for owner in function.owners.values():
-        fields = getattr(owner, "__dict__", {})
-        holders += [(fields, name, name) for name in sorted(function.names)]
-    for holder, key, name in holders:
+    """Small numbers that the function's code finds by the names in it, or in a list or a dictionary that it finds so."""
+    for holder, key, name in holders_of(function):
         value = looked_up(holder, key)
         if is_little(value):
             yield InPython(holder, key, name)
@@ -129,6 +123,27 @@ def in_python(function: Function) -> Iterator[InPython]:
             yield from (InPython(value, at, name) for at, one in enumerate(value) if is_little(one))
         elif isinstance(value, dict):
             yield from (InPython(value, at, f"{name}[{at!r}]") for at, one in value.items() if is_little(one))
+
+
+def holders_of(function: Function) -> Iterator[tuple[Any, Any, str]]:
+    """Where the names in its code may be found: a dictionary and a key, or a cell."""
+    code, plain = function.function.__code__, function.function
+    yield from ((plain.__globals__, name, name) for name in sorted(function.names))
+    for name, cell in zip(code.co_freevars, plain.__closure__ or (), strict=True):
+        yield cell, None, name
+    for owner in function.owners.values():
+        fields = getattr(owner, "__dict__", {})
+        yield from ((fields, name, name) for name in sorted(function.names))
+
+
+def switches_of(functions: Iterable[Function], *, eager: bool) -> list[tuple[Any, Any]]:
+    """Where these find flags, whole numbers and words, by which they may do something else at another time; and other numbers, which a graph has in it for good."""
+    kinds = (bool, int, str) if eager else (bool, int, str, float)
+    places = {(id(holder), key): (holder, key) for each in functions for holder, key, _ in holders_of(each)}
+    for value in [looked_up(*place) for place in places.values()]:
+        if isinstance(value, dict) and len(value) <= FEW:
+            places |= {(id(value), key): (value, key) for key in value}
+    return [place for place in places.values() if isinstance(looked_up(*place), kinds)]
 
 
 def is_little(value: Any) -> bool:

@@ -50,8 +50,11 @@ def code_of(layer: Any) -> Code:
 
 def functions_of(layer: Any) -> Iterator[Function]:
     """Follows methods, functions and objects of the user's by the names in the code, not what is called in another way."""
-    waiting = list(roots_of(layer))
-    owners, seen = {id(layer): layer}, set()
+    return functions_from(list(roots_of(layer)), {id(layer): layer})
+
+
+def functions_from(waiting: list[FunctionType], owners: dict[int, Any]) -> Iterator[Function]:
+    seen: set[int] = set()
     while waiting:
         function = waiting.pop()
         if id(function.__code__) in seen:
