@@ -145,3 +145,33 @@ def test_a_number_of_pythons_in_a_graph_is_what_it_is_for_good() -> None:
     model.compile("adam", model.loss, jit_compile=False)
     split(model, 2)
     model.train_on_batch(X, Y)
+
+
+@pytest.mark.parametrize("number", [1, 2, 9])
+@pytest.mark.parametrize("where", ["loss", "layer"])
+def test_a_phase_that_something_begins_in_is_tried(where: str, number: int) -> None:
+    phase = keras.Variable(0, dtype="int32", trainable=False)
+
+    def later(usual: Any, other: Any) -> Any:
+        return ops.where(phase == number, other, usual)
+
+    class Phased(layers.Layer):  # type: ignore[misc]
+        def call(self, x: Any) -> Any:
+            return later(x, x - ops.mean(x, axis=0))
+
+    def loss(y: Any, p: Any) -> Any:
+        each = ops.mean(ops.square(y - p), axis=1)
+        return later(ops.mean(each), ops.std(each))
+
+    x = keras.Input((6,))
+    y = layers.Dense(6)(x)
+    model = keras.Model(x, Phased()(y) if where == "layer" else y)
+    model.compile("sgd", loss if where == "loss" else "mse", jit_compile=False)
+
+    def cut() -> None:
+        split(model, 2)
+        model.train_on_batch(X, Y)
+
+    with pytest.raises(InputError, match="not what they are now"):
+        cut()
+    assert int(phase.value) == 0

@@ -80,13 +80,13 @@ def test_normalisation_is_not_split_unasked():
 
 def test_layers_are_recomputed_in_the_one_model_of_a_step_and_not_in_one_of_several():
     from legroom.front.local_source import LocalSource
-    from legroom.records.plan import Action
+    from legroom.records.plan import Action, Effect
 
     step, model = captured()
     names = tuple(layer.name for layer in model.layers[:3])
     source = LocalSource(step)
     actions = (Action("remat", (("blocks", (names,)),)), Action("microbatch", (("count", 2),)))
-    assert source.change(actions) == ("exact", ())
+    assert source.change(actions) == Effect(tried=("step 'step'",))
     assert source.captured.function is not step.function
     source.change(())
     assert source.captured is step

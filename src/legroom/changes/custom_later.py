@@ -14,7 +14,7 @@ from typing import Any
 
 from legroom.changes.custom_arguments import Arguments, concrete
 from legroom.changes.custom_models import DEPTH, native, reachable
-from legroom.changes.later_numbers import is_number, is_variable, number_at
+from legroom.changes.later_numbers import COUNTS, NUMBERS, is_number, is_variable, number_at
 
 
 @dataclass
@@ -80,7 +80,7 @@ def later(scalars: Scalars, function: Callable[..., Any], weights: dict[int, Any
     try:
         for variable in scalars.chosen(function, weights):
             value = variable.numpy()
-            number = number_at(value, stage, counts=id(variable) in scalars.moved)
+            number = number_at(value, stage, COUNTS if id(variable) in scalars.moved else NUMBERS)
             if number is not None:
                 before.append((variable, value))
                 variable.assign(number)

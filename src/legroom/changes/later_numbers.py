@@ -4,20 +4,22 @@ A term of a loss may weigh nothing at first. So the numbers are set to others wh
 eagerly and Python is asked at every step, the small floating point numbers that it finds in objects, lists, closures and globals.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from types import CellType
 from typing import Any, Protocol
 
+from legroom.changes.compared import compared_numbers
 from legroom.changes.custom_models import native
 from legroom.changes.own_code import Function, functions_of
 from legroom.errors import InputError, LegroomError
 
-STAGES = 3
-COUNTS = (37, 1537, 1_000_003)  # for what a step itself moves on
-NUMBERS = (5, 37, 5)  # for other integers: a loop may run so often
-PARTS = (0.5, 1.0, 1.0)  # for what is 0
+STAGES = 4
+COUNTS = (37, 1537, 1_000_003, 1)  # for what a step itself moves on
+NUMBERS = (1, 2, 5, 37)  # for other integers: a phase, how often a loop runs
+MOST_MARKS = 6  # whole numbers that integers are compared with, and as many above them
+PARTS = (0.5, 1.0, 1.0, 1.0)  # for what is 0
 FEW = 64  # entries of a dictionary of settings
 SMALL = 0.1  # a weight that is below may be raised to 1
 
@@ -70,7 +72,16 @@ class InPython:
             self.holder[self.key] = float(value)
 
 
-def numbers_read(owners: Iterable[Any], call: Callable[[Any], Any], rows: Any, *, eager: bool) -> list[Number]:
+@dataclass(frozen=True)
+class Numbers:
+    """Numbers that may be others, the whole numbers that integers among them are set to, and how often they are set to others."""
+
+    each: tuple[Number, ...]
+    whole: tuple[int, ...]
+    stages: int
+
+
+def numbers_read(owners: Iterable[Any], call: Callable[[Any], Any], rows: Any, *, eager: bool) -> Numbers:
     """Those that `call` reads of these rows, and what belongs to the `owners` computes with. A step that is compiled has Python's numbers in it for good, and
     on JAX those of variables, too."""
     import keras
@@ -79,15 +90,26 @@ def numbers_read(owners: Iterable[Any], call: Callable[[Any], Any], rows: Any, *
     functions = [function for owner in owners for function in functions_of(owner)]
     own = {id(variable) for owner in owners for variable in getattr(owner, "variables", ())}  # which are made up anyway
     found: dict[int, Number] = {}
+    graph = graph_of(call, rows)
+    read = [] if graph is None else list(graph.variables)
     if eager or keras.backend.backend() == "tensorflow":
         held = [value for function in functions for value in function.values if id(value) not in own]
-        for variable in map(native_or_none, (*variables_read(call, rows), *held)):
+        for variable in map(native_or_none, (*read, *held)):
             if variable is not None and not tuple(variable.shape):
                 found[id(variable)] = InVariable(variable)
+    places: dict[Any, Number] = {}
     if eager:
         places = {(id(one.holder), one.key): one for function in functions for one in in_python(function)}
-        return [*found.values(), *places.values()]
-    return list(found.values())
+    each, whole = (*found.values(), *places.values()), (*NUMBERS, *marks_in(graph))
+    integers = any(number.read().dtype.kind in "iu" for number in each)
+    return Numbers(each, whole, len(whole) if integers else STAGES if each else 0)
+
+
+def marks_in(graph: Any) -> list[int]:
+    """What a traced call compares with, and what lies above: on whichever side of it something begins."""
+    compared = [] if graph is None else [int(one) for one in compared_numbers(graph) if float(one).is_integer()]
+    near = dict.fromkeys(one for mark in compared[:MOST_MARKS] for one in (mark, mark + 1))
+    return [one for one in near if one not in NUMBERS and 0 <= one < COUNTS[2]]
 
 
 def native_or_none(value: Any) -> Any:
@@ -99,18 +121,18 @@ def native_or_none(value: Any) -> Any:
     return value if isinstance(value, keras.Variable) else None
 
 
-def variables_read(call: Callable[[Any], Any], rows: Any) -> list[Any]:
-    """By the code as TensorFlow traces it; none where it cannot be traced."""
+def graph_of(call: Callable[[Any], Any], rows: Any) -> Any:
+    """The code as TensorFlow traces it; None where it cannot be traced."""
     import keras
 
     if keras.backend.backend() != "tensorflow":
-        return []
+        return None
     import tensorflow as tf
 
     try:
-        return list(tf.function(call).get_concrete_function(rows).graph.variables)
+        return tf.function(call).get_concrete_function(rows).graph
     except Exception:  # noqa: BLE001 - the user's own, which may run eagerly only
-        return []
+        return None
 
 
 def in_python(function: Function) -> Iterator[InPython]:
@@ -161,13 +183,13 @@ def looked_up(holder: Any, key: Any) -> Any:
 
 
 @contextmanager
-def moved(numbers: Iterable[Number], stage: int) -> Iterator[list[str]]:
+def moved(numbers: Numbers, stage: int) -> Iterator[list[str]]:
     """Meanwhile they are others; those are named."""
     before: list[tuple[Number, Any]] = []
     try:
-        for number in numbers:
+        for number in numbers.each:
             value = number.read()
-            other = number_at(value, stage)
+            other = number_at(value, stage, numbers.whole)
             if other is not None:
                 before.append((number, value))
                 number.write(other)
@@ -177,7 +199,7 @@ def moved(numbers: Iterable[Number], stage: int) -> Iterator[list[str]]:
             number.write(value)
 
 
-def number_at(value: Any, stage: int, *, counts: bool = False) -> Any:
+def number_at(value: Any, stage: int, whole: Sequence[int] = NUMBERS) -> Any:
     """Another number of the same type; None where there is none."""
     import numpy as np
 
@@ -185,15 +207,15 @@ def number_at(value: Any, stage: int, *, counts: bool = False) -> Any:
     if kind == "b":
         return bool(value) != (stage == 0)
     if kind in "iu":
-        return min((COUNTS if counts else NUMBERS)[stage], int(np.iinfo(value.dtype).max))
+        return min(whole[min(stage, len(whole) - 1)], int(np.iinfo(value.dtype).max))
     if kind != "f":
         return None
-    last = stage == STAGES - 1
-    if counts and last and float(value).is_integer():
+    stage = min(stage, STAGES - 1)
+    if whole is COUNTS and stage == STAGES - 2 and float(value).is_integer():
         return float(COUNTS[1])
-    if not value or (last and abs(value) < SMALL):
+    if not value or (stage == STAGES - 1 and abs(value) < SMALL):
         return PARTS[stage]
-    return float(value) * (0.5, 2.0, 2.0)[stage]
+    return float(value) * (0.5, 2.0, 2.0, 2.0)[stage]
 
 
 def waited(error: LegroomError, names: list[str]) -> InputError:

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from legroom.changes.later_numbers import STAGES, Number, moved, numbers_read
+from legroom.changes.later_numbers import Numbers, moved, numbers_read
 from legroom.changes.made_up import rows_of
 from legroom.changes.microbatch_kinds import TOLERANCE, Call, Kind, all_kinds_or_none, eagerly, kinds_when_forced
 
@@ -32,10 +32,10 @@ def kinds_later(call: Call, arrays: Any, owners: Owners) -> Iterator[tuple[list[
         owners.fresh()
         return names, found
 
-    def read() -> list[Number]:
+    def read() -> Numbers:
         return numbers_read(owners.each, call, rows_of(arrays, 0, None), eager=owners.eager)
 
     numbers = eagerly(read)
-    for stage in range(STAGES if numbers else 0):
+    for stage in range(numbers.stages):
         names, found = eagerly(lambda: at_stage(stage))  # noqa: B023
         yield from ((names, kinds) for kinds in found)

@@ -188,7 +188,7 @@ def unusual(usual: Any, values: Any, around: Iterable[float], ignored: Iterable[
 
 def probe_added(model: Any, x: Any, count: int) -> tuple[Kind, ...]:
     """The kind of everything that layers add with `add_loss` (activity regularisers too) when the model is called."""
-    refused = undecided(model, "add_loss()")
+    refused: InputError | None = None
     for training in (True, False):
 
         def call(rows: Any, training: bool = training, scale: float = 1.0) -> list[Any]:
@@ -214,7 +214,7 @@ def probe_added(model: Any, x: Any, count: int) -> tuple[Kind, ...]:
             found = left
         if len(found) == count and all(found):
             return tuple(first_of(kinds) for kinds in found if kinds)
-    raise refused
+    raise refused or undecided(model, "add_loss()")
 
 
 def probe_model(model: Any, part: Any) -> Kind:

@@ -14,7 +14,7 @@ from legroom.capture.frames import first_line
 from legroom.capture.quiet import unheard
 from legroom.changes.cutting import SMALL, Place, numbers_each, rows_for
 from legroom.changes.known_layers import is_known
-from legroom.changes.later_numbers import STAGES, moved, numbers_read, waited
+from legroom.changes.later_numbers import moved, numbers_read, waited
 from legroom.changes.made_up import random_like, rows_of
 from legroom.changes.microbatch_attempts import SIX, TWO, Rows, attempts, is_unknown
 from legroom.changes.microbatch_bends import may_bend, outputs_when_bent
@@ -141,7 +141,7 @@ def compare_later(model: Any, x: Any, rows: Rows, style: str) -> None:
     made = rows_of(random_like(x, style, rows=rows.count), 0, None)
     called = lambda given: call_model(model, values, given, True)[0]  # noqa: E731
     numbers = numbers_read(model._flatten_layers(), called, made, eager=model.run_eagerly)
-    for stage in range(STAGES if numbers else 0):
+    for stage in range(numbers.stages):
         with moved(numbers, stage) as names:
             try:
                 compare(model, x, rows, style)

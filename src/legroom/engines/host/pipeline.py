@@ -140,7 +140,7 @@ def hold_input(stage: Stage, work: Span) -> Held:
     before = element_of(stage.inputs[0]) if stage.inputs else NOTHING
     if stage.kind == "unbatch":
         return Held((Holding(stage.name, before, "the batch that is being taken apart"),), work + element_of(stage))
-    return Held((Holding(stage.name, before * (stage.count or 1), f"a window of {stage.count} elements"),), work)
+    return Held((Holding(stage.name, before * max(1, stage.count or 1), f"a window of {stage.count} elements"),), work)
 
 
 def hold_elements(stage: Stage, machine: Machine) -> Holding:
