@@ -151,3 +151,45 @@ def test_a_metric_that_is_read_and_reset_after_its_update_is_the_whole_batches(h
         wanted, found = whole(*arrays(seed=seed)), parts(*arrays(seed=seed))
         assert [float(number) for number in found] == pytest.approx([float(number) for number in wanted], rel=1e-6)
     assert difference(one.weights, other.weights) < EXACT
+
+
+@pytest.mark.parametrize("graph", [False, True])
+def test_a_metric_of_predictions_with_updated_weights_is_refused(graph):
+    import keras
+    import tensorflow as tf
+
+    bench, seen = Bench(), keras.metrics.MeanSquaredError()
+    own = bench.step(mean)
+
+    def step(x, y):
+        loss = own(x, y)
+        seen.update_state(y, bench.model(x))
+        return loss
+
+    with pytest.raises(InputError, match="updates weights and computes with them again"):
+        in_slices(tf.function(step) if graph else step)(*arrays())
+
+
+@pytest.mark.parametrize("graph", [False, True])
+def test_a_metric_that_gets_a_number_now_and_then_is_refused(graph):
+    """The slices before the last find the counter as it was before the update."""
+    import keras
+    import tensorflow as tf
+
+    bench, seen = Bench(), keras.metrics.Mean()
+    own = bench.step(mean)
+
+    def step(x, y):
+        loss = own(x, y)
+        if bench.optimizer.iterations % 2 == 0:
+            seen.update_state(loss)
+        return loss
+
+    parts = in_slices(tf.function(step) if graph else step)
+
+    def train():
+        for seed in range(2):
+            parts(*arrays(seed=seed))
+
+    with pytest.raises(InputError, match=r"gives (a metric|metrics)"):
+        train()

@@ -133,3 +133,27 @@ def test_a_term_that_adds_up_may_wait(graph):
         assert float(found[1]) == float(wanted[1])
     assert difference(one[0].weights, other[0].weights) < EXACT
     assert int(other[2]) == 4
+
+
+@pytest.mark.parametrize("graph", [False, True])
+def test_a_counter_that_is_used_after_it_was_moved_is_put_back(graph):
+    """What `assign_add` gives is another object that stands for the same variable."""
+    import tensorflow as tf
+
+    def made():
+        bench, counter, average = Bench(), tf.Variable(0.0, trainable=False), tf.Variable(0.0, trainable=False)
+        own = bench.step(mean)
+
+        def step(x, y):
+            count = counter.assign_add(1.0)
+            loss = own(x, y)
+            average.assign(average * 0.5 + tf.minimum(0.9, (1.0 + count) / (10.0 + count)))
+            return loss, count
+
+        return counter, average, tf.function(step) if graph else step
+
+    one, other = made(), made()
+    parts = in_slices(other[-1])
+    for seed in range(3):
+        assert float(parts(*arrays(seed=seed))[1]) == float(one[-1](*arrays(seed=seed))[1]) == seed + 1
+    assert [float(variable) for variable in other[:2]] == pytest.approx([float(variable) for variable in one[:2]])

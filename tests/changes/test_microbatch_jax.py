@@ -37,6 +37,8 @@ import keras
 import test_trained_so
 keras.config.set_floatx("float64")
 print("FOUND " + json.dumps(test_trained_so.compared_on_jax()))
+import test_microbatch_later
+print("FOUND " + json.dumps(test_microbatch_later.refused_on_jax()))
 """
 
 # Keras 3.15.1 on JAX takes means in single precision, the whole batch's as well: no closer agreement is to be had there.
@@ -92,6 +94,7 @@ def test_twenty_steps_of_fit_and_a_train_step_that_is_refused() -> None:
     assert "train_step of its own" in refused
 
 
-def test_a_model_that_is_compiled_anew_trains_as_it_says_then() -> None:
-    (worst,) = run(PHASES)
+def test_a_model_that_is_compiled_anew_trains_as_it_says_then_and_variables_of_layers_are_tried() -> None:
+    worst, refused = run(PHASES)
     assert max(worst) < 1e-6
+    assert all("looks at several samples" in text for text in refused)

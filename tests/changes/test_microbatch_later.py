@@ -175,3 +175,41 @@ def test_a_phase_that_something_begins_in_is_tried(where: str, number: int) -> N
     with pytest.raises(InputError, match="not what they are now"):
         cut()
     assert int(phase.value) == 0
+
+
+class Phased(layers.Layer):  # type: ignore[misc]
+    """Mixes samples in its phase 1, by a weight of the layer's own."""
+
+    def build(self, _: Any) -> None:
+        self.phase = self.add_weight(shape=(), dtype="int32", initializer="zeros", trainable=False)
+        self.share = self.add_weight(shape=(), initializer="zeros", trainable=False)
+
+    def call(self, x: Any) -> Any:
+        return ops.where(self.phase == 1, x - ops.mean(x, axis=0), x)
+
+
+class Sharing(Phased):
+    def call(self, x: Any) -> Any:
+        return x - self.share * ops.mean(x, axis=0)
+
+
+def refused(kind: Callable[[], Any]) -> str:
+    x = keras.Input((6,))
+    model = keras.Model(x, kind()(layers.Dense(6)(x)))
+    model.compile("sgd", "mse", jit_compile=keras.backend.backend() == "jax")
+    split(model, 2)
+    try:
+        model.train_on_batch(X, Y)
+    except InputError as error:
+        return error.message
+    return ""
+
+
+@pytest.mark.parametrize("kind", [Phased, Sharing])
+def test_a_layers_own_variable_that_a_callback_may_set_is_tried(kind: Callable[[], Any]) -> None:
+    assert "looks at several samples" in refused(kind)
+
+
+def refused_on_jax() -> list[str]:
+    """In a process that has JAX."""
+    return [refused(Phased), refused(Sharing)]

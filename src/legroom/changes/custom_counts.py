@@ -24,7 +24,7 @@ def moved(variables: list[Any]) -> Iterator[None]:
             variable.assign(value + abs(value) + value.dtype.type(3))
         yield
     finally:
-        for variable, value in before:
+        for variable, value in reversed(before):
             variable.assign(value)
 
 

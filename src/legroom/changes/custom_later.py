@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from legroom.changes.custom_arguments import Arguments, concrete
-from legroom.changes.custom_models import DEPTH, native, reachable
+from legroom.changes.custom_models import DEPTH, native, reachable, same_for
 from legroom.changes.later_numbers import COUNTS, NUMBERS, is_number, is_variable, number_at
 
 
@@ -26,12 +26,12 @@ class Scalars:
     kept: dict[int, Any] = field(default_factory=dict)  # as they are
 
     def is_read(self, variable: Any) -> None:
-        if is_number(variable) and id(variable) not in self.read and by_user():
-            self.read[id(variable)] = variable
+        if is_number(variable) and same_for(variable) not in self.read and by_user():
+            self.read[same_for(variable)] = variable
 
     def is_moved(self, variable: Any) -> None:
         if is_number(variable):
-            self.moved[id(variable)] = variable
+            self.moved[same_for(variable)] = variable
 
     def is_of(self, optimizer: Any) -> None:
         """All that an optimizer has but its counter."""
@@ -39,16 +39,16 @@ class Scalars:
             if one is not None:
                 self.keep(one)
                 counter = counter_of(one)
-                self.kept.pop(id(counter), None)
+                self.kept.pop(same_for(counter), None)
                 self.is_moved(counter)
 
     def keep(self, owner: Any) -> None:
-        self.kept |= {id(variable): variable for variable in map(native, owner.variables)}
+        self.kept |= {same_for(variable): variable for variable in map(native, owner.variables)}
 
     def chosen(self, function: Callable[..., Any], weights: dict[int, Any]) -> list[Any]:
         """Those to be set to other numbers."""
         found = {**self.moved, **self.read, **self.held_by(function)}
-        trained = {id(native(variable)) for variable, _ in weights.values()}
+        trained = {same_for(native(variable)) for variable, _ in weights.values()}
         return [one for key, one in found.items() if key not in self.kept and key not in trained]
 
     def held_by(self, function: Callable[..., Any]) -> dict[int, Any]:
@@ -64,7 +64,7 @@ class Scalars:
             elif isinstance(value, keras.optimizers.Optimizer):
                 self.is_of(value)
         variables = [native(one) for one in values if is_variable(one)]
-        return {id(one): one for one in variables if is_number(one)}
+        return {same_for(one): one for one in variables if is_number(one)}
 
 
 def counter_of(optimizer: Any) -> Any:
@@ -80,13 +80,13 @@ def later(scalars: Scalars, function: Callable[..., Any], weights: dict[int, Any
     try:
         for variable in scalars.chosen(function, weights):
             value = variable.numpy()
-            number = number_at(value, stage, COUNTS if id(variable) in scalars.moved else NUMBERS)
+            number = number_at(value, stage, COUNTS if same_for(variable) in scalars.moved else NUMBERS)
             if number is not None:
                 before.append((variable, value))
                 variable.assign(number)
         yield [str(variable.name).partition(":")[0] for variable, _ in before]
     finally:
-        for variable, value in before:
+        for variable, value in reversed(before):
             variable.assign(value)
 
 

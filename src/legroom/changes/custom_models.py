@@ -88,3 +88,8 @@ def native(variable: Any) -> Any:
     import keras
 
     return variable.value if isinstance(variable, keras.Variable) else variable
+
+
+def same_for(variable: Any) -> int:
+    """One number for a variable and all that stands for it: what `assign_add` gives is another object with the same handle."""
+    return id(getattr(variable, "handle", variable))

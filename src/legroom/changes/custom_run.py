@@ -22,6 +22,7 @@ from legroom.records.plan import Exactness
 
 AROUND_KERAS = re.compile(r"\A.*?\x1b\[1m(.*?)\x1b\[0m", re.DOTALL)
 OTHERWISE = "Plan with something other than micro-batches."
+UPDATE_ALWAYS = "Update them at every step, or return the number and decide outside the step."
 UNKNOWN_SHAPE = (
     "returns a value whose shape is not known before it is computed, so that slices' values cannot be added up",
     "Give it its shape, as tf.ensure_shape(value, [10]), or leave it out.",
@@ -153,8 +154,10 @@ class Run:
 
     def scalar(self, call: Call, metric: Any, value: Any, weight: Any) -> Any:
         """A metric gets the whole batch's number, and its weight, once."""
-        if self.numbers >= len(self.kinds.scalars) or default_graph() is not self.graph:
-            return call(value, weight)
+        if default_graph() is not self.graph:
+            self.refuse("gives a metric one number for the batch inside a condition or a loop", UPDATE_ALWAYS)
+        if self.numbers >= len(self.kinds.scalars):
+            self.refuse("gives metrics more numbers than it did when it was tried out", UPDATE_ALWAYS)
         kind, kind_of_weight = self.kinds.scalars[self.numbers : self.numbers + 2]
         self.numbers += 2
         weighted = kind == "weighted" and weight is not None
@@ -175,7 +178,14 @@ class Run:
         if self.early:
             self.sums.append(own)
             return own
-        return next(self.scalars) + own
+        return self.before() + own
+
+    def before(self) -> Any:
+        """The sum of the slices before this one, which is the last."""
+        found = next(self.scalars, None)
+        if found is None:
+            self.refuse("gives metrics other numbers in some slices than in others", UPDATE_ALWAYS)
+        return found
 
     def function(self, call: Call, function: Any, args: Any, kwargs: Any) -> Any:
         if not any(function is known for known in self.kinds.inlined):
@@ -224,7 +234,7 @@ class Run:
         if self.early and not own.shape.is_fully_defined():
             self.refuse(*UNKNOWN_SHAPE)
         self.sums.append(own)
-        return own if self.early else like(leaf, next(self.scalars) + own)
+        return own if self.early else like(leaf, self.before() + own)
 
     def found(self) -> Found:
         """What an early slice adds to the sums."""

@@ -15,7 +15,7 @@ from legroom.changes.custom_digest import digest_of
 from legroom.changes.custom_flow import Flow, Source
 from legroom.changes.custom_hooks import ASSIGNS, Call
 from legroom.changes.custom_later import Scalars
-from legroom.changes.custom_models import native
+from legroom.changes.custom_models import native, same_for
 from legroom.changes.custom_run import Kinds, Run, cannot, default_graph, of_variables, state_owner
 from legroom.changes.known_layers import statistics_reason
 from legroom.changes.lookups import Entries, entries_of
@@ -130,8 +130,8 @@ class Trial(Run):
         if any(other is not tape and other._recording for other in self.tapes):
             raise cannot("takes the gradient of a gradient")
         for variable in map(native, tf.nest.flatten(sources)):
-            if id(variable) not in self.known.before:
-                self.known.before[id(variable)] = (variable, variable.numpy())
+            if same_for(variable) not in self.known.before:
+                self.known.before[same_for(variable)] = (variable, variable.numpy())
         flat = tf.nest.flatten(found)
         self.asked += 1
         self.seen.gradients.append([digest_of(leaf) for leaf in flat])
@@ -170,19 +170,21 @@ class Trial(Run):
             after = {"assign": given, "assign_add": held + given, "assign_sub": held - given}[name]
             self.seen.counted.append((owner.name, held, after))
             self.seen.adding.append(adds_up(owner))
-            self.known.counts[id(variable)] = variable
-            if id(variable) in self.met:
-                raise met_before(self.met[id(variable)], owner.name)
+            self.known.counts[same_for(variable)] = variable
+            if same_for(variable) in self.met:
+                raise met_before(self.met[same_for(variable)], owner.name)
+        if is_metrics(owner):
+            self.check_unchanged(values)
         if owner is not None:
             return variable
         self.happened()
-        self.met[id(variable)] = "sets"
+        self.met[same_for(variable)] = "sets"
         self.known.scalars.is_moved(variable)
-        if not self.early_slice and id(variable) not in self.fresh:
+        if not self.early_slice and same_for(variable) not in self.fresh:
             self.lent.append((variable, variable.numpy()))
         if self.totals is not None and any(self.flow.of(value) & Source.SAMPLES for value in values):
             raise assigns_samples(variable.name)
-        self.fresh[id(variable)] = variable
+        self.fresh[same_for(variable)] = variable
         self.seen.assigned.append((variable.name, [digest_of(value) for value in values if is_value(value)]))
         made = variable if self.early_slice else call()
         self.flow.change([variable])
@@ -190,8 +192,8 @@ class Trial(Run):
 
     def read(self, variable: Any) -> None:
         self.known.scalars.is_read(variable)
-        if id(variable) not in self.met and not is_metrics(state_owner()):
-            self.met[id(variable)] = "reads"
+        if same_for(variable) not in self.met and not is_metrics(state_owner()):
+            self.met[same_for(variable)] = "reads"
 
     def scalar(self, call: Call, metric: Any, value: Any, weight: Any) -> Any:
         self.happened()

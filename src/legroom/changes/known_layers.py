@@ -14,6 +14,8 @@ ELEMENTWISE = (  # operations of keras.ops between samples of one shape
     *("Softsign", "Sqrt", "Square", "Subtract", "Tanh", "TrueDivide"),
 )
 TRAINER = frozenset(f"{name}_{kind}" for name in ("train", "test", "predict") for kind in ("step", "function"))
+TRAINER |= {"make_train_function"}
+OURS = "legroom_rematerialises"  # on the calls of layers that are recomputed, which compute what theirs did
 MIXING = ("Lambda", "MixUp", "CutMix", "TorchModuleWrapper", "FlaxLayer", "JaxLayer", "TFSMLayer")
 
 
@@ -49,7 +51,7 @@ def is_known_layer(layer: Any) -> bool:
         return False
     compiled = ("loss",) if hasattr(layer, "_compile_loss") else ()  # of a model, which does not call it on its way
     held = [one for name, one in vars(layer).items() if name not in TRAINER and name not in compiled]
-    return not any(callable(one) and not is_of_keras(one) for one in held)
+    return not any(callable(one) and not is_of_keras(one) and not hasattr(one, OURS) for one in held)
 
 
 def may_work_along_batch(layer: Any) -> bool:

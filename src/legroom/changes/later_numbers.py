@@ -11,7 +11,7 @@ from types import CellType
 from typing import Any, Protocol
 
 from legroom.changes.compared import compared_numbers
-from legroom.changes.custom_models import native
+from legroom.changes.custom_models import native, same_for
 from legroom.changes.own_code import Function, functions_of
 from legroom.errors import InputError, LegroomError
 
@@ -81,28 +81,44 @@ class Numbers:
     stages: int
 
 
-def numbers_read(owners: Iterable[Any], call: Callable[[Any], Any], rows: Any, *, eager: bool) -> Numbers:
+class MadeUp:
+    """What single integers of a model are while it is called with values that are made up."""
+
+    whole = 0
+
+
+def numbers_read(
+    owners: Iterable[Any], call: Callable[[Any], Any], rows: Any, *, eager: bool, live: bool = False
+) -> Numbers:
     """Those that `call` reads of these rows, and what belongs to the `owners` computes with. A step that is compiled has Python's numbers in it for good, and
-    on JAX those of variables, too."""
+    on JAX those of variables, too. What belongs to layers is made up while they are called, if it is not `live`."""
     import keras
 
     owners = list(owners)
     functions = [function for owner in owners for function in functions_of(owner)]
-    own = {id(variable) for owner in owners for variable in getattr(owner, "variables", ())}  # which are made up anyway
+    made_up = {id(one): one for owner in owners for one in getattr(owner, "non_trainable_variables", ())}
+    own = {id(variable) for owner in owners for variable in getattr(owner, "variables", ())}
     found: dict[int, Number] = {}
     graph = graph_of(call, rows)
+    if live and keras.backend.backend() == "tensorflow":
+        own -= set(made_up)
     read = [] if graph is None else list(graph.variables)
     if eager or keras.backend.backend() == "tensorflow":
         held = [value for function in functions for value in function.values if id(value) not in own]
+        held += made_up.values() if live else ()
         for variable in map(native_or_none, (*read, *held)):
             if variable is not None and not tuple(variable.shape):
-                found[id(variable)] = InVariable(variable)
+                found[same_for(variable)] = InVariable(variable)
     places: dict[Any, Number] = {}
     if eager:
         places = {(id(one.holder), one.key): one for function in functions for one in in_python(function)}
     each, whole = (*found.values(), *places.values()), (*NUMBERS, *marks_in(graph))
-    integers = any(number.read().dtype.kind in "iu" for number in each)
+    integers = any(number.read().dtype.kind in "iu" for number in each) or any(map(is_integer, made_up.values()))
     return Numbers(each, whole, len(whole) if integers else STAGES if each else 0)
+
+
+def is_integer(variable: Any) -> bool:
+    return not tuple(variable.shape) and "float" not in str(variable.dtype)
 
 
 def marks_in(graph: Any) -> list[int]:
@@ -186,6 +202,7 @@ def looked_up(holder: Any, key: Any) -> Any:
 def moved(numbers: Numbers, stage: int) -> Iterator[list[str]]:
     """Meanwhile they are others; those are named."""
     before: list[tuple[Number, Any]] = []
+    MadeUp.whole = numbers.whole[min(stage, len(numbers.whole) - 1)]
     try:
         for number in numbers.each:
             value = number.read()
@@ -195,7 +212,8 @@ def moved(numbers: Numbers, stage: int) -> Iterator[list[str]]:
                 number.write(other)
         yield [number.name for number, _ in before]
     finally:
-        for number, value in before:
+        MadeUp.whole = 0
+        for number, value in reversed(before):
             number.write(value)
 
 

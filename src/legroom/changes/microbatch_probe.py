@@ -15,7 +15,7 @@ from typing import Any
 
 from legroom.changes.compared import compared_by, marks_around
 from legroom.changes.cutting import numbers_each
-from legroom.changes.later_numbers import waited
+from legroom.changes.later_numbers import MadeUp, waited
 from legroom.changes.made_up import IGNORED, ROWS, SOME, ignored_labels, random_like, rows_of, scaled_labels
 from legroom.changes.microbatch_kinds import (
     MODEL_TOLERANCE,
@@ -350,7 +350,7 @@ def model_values(model: Any) -> tuple[list[Any], list[Any]]:
 
     def value(variable: Any, trained: bool) -> Any:
         if "float" not in str(variable.dtype):
-            return numpy.zeros(variable.shape, variable.dtype)
+            return numpy.full(variable.shape, 0 if tuple(variable.shape) else MadeUp.whole, variable.dtype)
         values = random.normal(0.0, 0.2, variable.shape) if trained else random.uniform(0.5, 1.5, variable.shape)
         return values.astype(variable.dtype)
 

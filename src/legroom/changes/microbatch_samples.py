@@ -140,7 +140,7 @@ def compare_later(model: Any, x: Any, rows: Rows, style: str) -> None:
     values = values_of(model)
     made = rows_of(random_like(x, style, rows=rows.count), 0, None)
     called = lambda given: call_model(model, values, given, True)[0]  # noqa: E731
-    numbers = numbers_read(model._flatten_layers(), called, made, eager=model.run_eagerly)
+    numbers = numbers_read(model._flatten_layers(), called, made, eager=model.run_eagerly, live=True)
     for stage in range(numbers.stages):
         with moved(numbers, stage) as names:
             try:
