@@ -950,3 +950,27 @@ def test_gradients_that_are_clipped_by_a_norm_that_is_no_number_in_a_trial():
     whole(*batch)
     parts(*batch)
     assert difference(one.weights, other.weights) < 1e-5
+
+
+@pytest.mark.parametrize("graph", [False, True])
+def test_an_argument_that_is_as_long_as_the_last_batch_is_none_of_it(graph):
+    import tensorflow as tf
+
+    weights = np.linspace(0.5, 1.5, CLASSES)
+
+    def made():
+        bench = Bench()
+        own = bench.step(lambda y, p: tf.reduce_mean(tf.constant(weights) * (p - y) ** 2))
+
+        def step(x, y, each):
+            return own(x, y * tf.reshape(tf.cast(each, y.dtype), (1, CLASSES)))
+
+        return bench, tf.function(step) if graph else step
+
+    (one, whole), (other, step) = made(), made()
+    parts = in_slices(step)
+    for rows in (7, CLASSES):
+        x, y = arrays(rows)
+        whole(x, y, tf.constant(weights))
+        parts(x, y, tf.constant(weights))
+    assert difference(one.weights, other.weights) < EXACT

@@ -36,8 +36,9 @@ class Arguments:
         return tuple(signature(leaf, place in self.places) for place, leaf in enumerate(self.leaves))
 
 
-def arguments_of(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Arguments:
-    """The batch is the first dimension that most arrays have; the first array decides where two are as frequent."""
+def arguments_of(args: tuple[Any, ...], kwargs: dict[str, Any], before: Sequence[int] = ()) -> Arguments:
+    """The batch is the first dimension that most arrays have; the first array decides where two are as frequent. In a later call it is what it was `before`: an
+    array that is as long as the last batch is none of it."""
     import tensorflow as tf
 
     structure = (args, kwargs)
@@ -48,6 +49,8 @@ def arguments_of(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Arguments:
             "This training step takes no batch: none of its arguments is an array with samples in its first dimension.",
             "Pass the batch to the function, as step(x, y), instead of fetching it inside.",
         )
+    if before and len({fronts.get(place, place) for place in before}) == 1 and set(before) <= set(fronts):
+        return Arguments(structure, leaves, tuple(before))
     size = Counter(fronts.values()).most_common(1)[0][0]
     return Arguments(structure, leaves, tuple(place for place, front in fronts.items() if front == size))
 

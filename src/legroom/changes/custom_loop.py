@@ -38,6 +38,7 @@ class SplitStep:
     allow: Sequence[str] = ()
     autograph: bool = False
     known: dict[Any, Kinds] = field(default_factory=dict)
+    places: dict[int, tuple[int, ...]] = field(default_factory=dict)  # of the batch among so many arguments
     keeper: Keeper | None = None  # of updates, which are not made then
     switched: dict[Any, TrainedSo] = field(
         default_factory=dict
@@ -48,7 +49,7 @@ class SplitStep:
 
         if self.count == 1:
             return self.whole(args, kwargs)
-        arguments = arguments_of(args, kwargs)
+        arguments = self.arguments_of(args, kwargs)
         cut = cut_batch(arguments.batch, self.count)
         if cut.single:
             return self.whole(args, kwargs)
@@ -76,6 +77,11 @@ class SplitStep:
         last = Run(kinds, fraction_of(cut, part), self.autograph, total, self.keeper)
         with other_seeds():
             return self.run(last, *arguments.filled(part))
+
+    def arguments_of(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Arguments:
+        found = arguments_of(args, kwargs, self.places.get(len(flat(args, kwargs)), ()))
+        self.places.setdefault(len(found.leaves), found.places)
+        return found
 
     def whole(self, args: Any, kwargs: Any) -> Any:
         if self.keeper is not None:
@@ -132,7 +138,7 @@ class SplitStep:
         return switches_in(self.layers, [self.function], eager=tf.executing_eagerly())
 
     def prepare_for(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        arguments = arguments_of(args, kwargs)
+        arguments = self.arguments_of(args, kwargs)
         if not cut_batch(arguments.batch, self.count).single:
             self.prepare(arguments, called=True)
 
@@ -213,6 +219,12 @@ def is_tf_function(function: Any) -> bool:
     from tensorflow.python.eager.polymorphic_function.polymorphic_function import Function
 
     return isinstance(function, Function)
+
+
+def flat(args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
+    import tensorflow as tf
+
+    return list(tf.nest.flatten((args, kwargs)))
 
 
 def slices_of(batch: int | None, count: int) -> tuple[int | None, bool | None]:
