@@ -38,8 +38,8 @@ class SplitStep:
     allow: Sequence[str] = ()
     autograph: bool = False
     known: dict[Any, Kinds] = field(default_factory=dict)
-    places: dict[int, tuple[int, ...]] = field(default_factory=dict)  # of the batch among so many arguments
     keeper: Keeper | None = None  # of updates, which are not made then
+    places: dict[int, tuple[int, ...]] = field(default_factory=dict)  # of the batch among so many arguments
     switched: dict[Any, TrainedSo] = field(
         default_factory=dict
     )  # of what is known, the switches that it was found out with

@@ -57,7 +57,7 @@ class Written:
         return getattr(self.python_function, "__name__", "step")
 
     def sliced(self, count: int, keeper: Any = None) -> SplitStep:
-        return SplitStep(self.python_function, count, self.allow, self.autograph, self.known, keeper)
+        return SplitStep(self.python_function, count, self.allow, self.autograph, self.known, keeper=keeper)
 
     def split(self, count: int) -> Callable[..., Any]:
         """The step in slices, without a guard."""
