@@ -160,9 +160,10 @@ def main() -> None:
         print("ROW " + json.dumps(found), flush=True)
         return
     cases = options.cases or CASES
-    tasks = [(case, SAID) for case in cases]
-    tasks += [(case, way) for _ in range(options.processes) for case in cases for way in WAYS]
     found = [json.loads(line) for line in options.rows.read_text().splitlines()] if options.resume else []
+    known = {row["case"] for row in found if "said" in row} if options.processes else set()
+    tasks = [(case, SAID) for case in cases if case not in known]
+    tasks += [(case, way) for _ in range(options.processes) for case in cases for way in WAYS]
     lock = threading.Lock()
 
     def keep(row: dict[str, Any]) -> None:
