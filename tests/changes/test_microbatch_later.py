@@ -141,10 +141,11 @@ def test_the_numbers_are_put_back() -> None:
 
 def test_a_number_of_pythons_in_a_graph_is_what_it_is_for_good() -> None:
     """As it is without Legroom: the step was traced with it."""
-    model, _ = made("loss", "attribute", TERMS["spread"])
+    model, weight = made("loss", "attribute", TERMS["spread"])
     model.compile("adam", model.loss, jit_compile=False)
     split(model, 2)
-    model.train_on_batch(X, Y)
+    assert np.isfinite(model.train_on_batch(X, Y))
+    assert weight.beta == 0.0
 
 
 @pytest.mark.parametrize("number", [1, 2, 9])

@@ -715,4 +715,6 @@ def test_a_gradient_that_is_zero_but_for_rounding_says_nothing_of_one_that_a_mod
     model.compile("sgd", keras.losses.SparseCategoricalCrossentropy(from_logits=True), jit_compile=False)
     split(model, 2)
     given = np.random.default_rng(0).integers(1, 20, (8, 6))
+    before = model.get_weights()
     model.train_on_batch(given, given)
+    assert any(not np.array_equal(one, two) for one, two in zip(before, model.get_weights(), strict=True))
