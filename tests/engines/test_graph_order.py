@@ -28,8 +28,9 @@ def places(real, ours):
 
 
 @pytest.mark.tensorflow
-def test_nodes_stand_as_in_the_graph_that_runs(orders):
-    real, ours = orders["whole"]
+@pytest.mark.parametrize("kind", ["whole", "named"])
+def test_nodes_stand_as_in_the_graph_that_runs(orders, kind):
+    real, ours = orders[kind]
     found = places(real, ours)
     assert len(found) > 0.98 * len(real)
     assert found == sorted(found)

@@ -151,8 +151,9 @@ def importable(definition: Any) -> Any:
 
 
 def returned(concrete: Any) -> list[str]:
-    """The names of the nodes that stand for what the function returns."""
-    return [f"returned_{place}_RetVal" for place in range(len(concrete.graph.outputs))]
+    """The names of the nodes that stand for what the function returns: as the runtime names them, since the optimiser walks the graph from what is
+    fetched in the order of the names."""
+    return [f"{output.name}_RetVal" for output in concrete.function_def.signature.output_arg]
 
 
 def variable_handles(concrete: Any) -> dict[str, tuple[Any, Any]]:
