@@ -190,3 +190,14 @@ def test_help_has_examples():
     plan = legroom("plan", "--help").stdout
     for example in ("--gpu t4 --no-max-batch ", "--gpu t4 --advice ", "--json > plan.json\n", 'plan="plan.json")'):
         assert example in plan
+
+
+@pytest.mark.parametrize(
+    ("verb", "wrong"), [("estimate", "nothere.py"), ("run", "nothere.py"), ("gpus", "t44"), ("explain", "nothere.log")]
+)
+def test_an_error_is_an_object_too_where_json_is_asked_for(verb, wrong):
+    done = legroom(verb, "--json", wrong)
+    error = json.loads(done.stdout)["error"]
+    assert (done.returncode, error["exit_code"]) == (2, 2)
+    assert error["message"] in " ".join(done.stderr.split())
+    assert error["hint"]

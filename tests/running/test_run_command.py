@@ -121,9 +121,19 @@ print("done")
     assert [attempt["signal"] for attempt in view["attempts"]] == ["SIGKILL", None]
 
 
+CRASH = "import os, signal; print('started', flush=True); os.kill(os.getpid(), signal.SIGSEGV)"
+
+
+def test_a_crash_before_any_framework_is_not_tried_again(tmp_path):
+    done = run(tmp_path, CRASH)
+    assert done.stdout.count("started") == 1
+    assert done.returncode == 128 + signal.SIGSEGV
+    assert "Neither Keras nor TensorFlow nor JAX had been imported by then" in done.stderr
+
+
 def test_at_most_so_many_restarts(tmp_path):
-    source = "import os, signal; print('started', flush=True); os.kill(os.getpid(), signal.SIGSEGV)"
-    done = run(tmp_path, source, "--restarts", "2")
+    (tmp_path / "jax.py").touch()  # a stand-in: it is only about the name
+    done = run(tmp_path, f"import jax; {CRASH}", "--restarts", "2")
     assert done.stdout.count("started") == 3
     assert done.returncode == 128 + signal.SIGSEGV
     assert "2 times already" in done.stderr

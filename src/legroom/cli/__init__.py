@@ -12,10 +12,11 @@ from legroom.cli.estimate import estimate
 from legroom.cli.explain import explain
 from legroom.cli.gpus import gpus
 from legroom.cli.oracle import oracle
+from legroom.cli.output import print_json
 from legroom.cli.plan import plan
 from legroom.cli.run import run
 from legroom.errors import LegroomError
-from legroom.report.errors import print_error
+from legroom.report.errors import error_view, print_error
 
 EPILOG = """\b
 Exit codes: 0 done; 1 the answer is no (it does not fit); 2 the input was wrong;
@@ -47,10 +48,13 @@ def main() -> None:
     for ending in ("SIGTERM", "SIGHUP"):
         if hasattr(signal, ending):
             signal.signal(getattr(signal, ending), lambda number, frame: sys.exit(128 + number))
+    asked: set[str] = set()  # --json, as soon as it has been read
     try:
-        code = commands.main(standalone_mode=False)
+        code = commands.main(standalone_mode=False, obj=asked)
     except LegroomError as error:
         print_error(error.message, error.hint)
+        if asked:
+            print_json(error_view(error.message, error.hint, error.exit_code))
         sys.exit(error.exit_code)
     except click.exceptions.Abort:
         sys.exit(130)
@@ -67,6 +71,12 @@ def main() -> None:
         sys.exit(2)
     except Exception:  # noqa: BLE001 - a mistake of ours must not look like the answer "no" (exit code 1)
         traceback.print_exc()
-        print_error("This is a mistake in Legroom itself.", "Report it with what is above and `legroom doctor --json`.")
+        message, hint = (
+            "This is a mistake in Legroom itself.",
+            "Report it with what is above and `legroom doctor --json`.",
+        )
+        print_error(message, hint)
+        if asked:
+            print_json(error_view(message, hint, 3))
         sys.exit(3)
     sys.exit(code if isinstance(code, int) else 0)

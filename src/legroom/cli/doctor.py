@@ -4,13 +4,13 @@ import click
 from rich.table import Table
 from rich.text import Text
 
-from legroom.cli.output import answers, print_json
+from legroom.cli.output import answers, json_option, print_json
 from legroom.front.machine import examine
 from legroom.units import format_bytes
 
 
 @click.command()
-@click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout.")
+@json_option()
 def doctor(as_json: bool) -> int:
     """Say what this machine has, and what is missing. Exits 3 if something is."""
     found = examine()

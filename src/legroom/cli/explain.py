@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from legroom.cli.output import answers, print_json, progress
+from legroom.cli.output import answers, json_option, print_json, progress
 from legroom.errors import InputError
 from legroom.explain.checked import verified_advice
 from legroom.explain.diagnose import explain_stream
@@ -41,7 +41,7 @@ NO_ANSWER = ("unknown", "not_an_error")
 @click.option("--script", metavar="TARGET", help="The training script: the advice is verified by estimate and plan.")
 @click.option("--gpu", metavar="NAME", help="With --script: the card that it was trained on.")
 @click.option("--budget", metavar="SIZE", help="With --script: what may be used of it (without: what the log says).")
-@click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout.")
+@json_option()
 def explain(files: tuple[str, ...], script: str | None, as_json: bool, **chosen: Any) -> int:
     """Say why an out-of-memory error happened and what to do first, from a log or from what is piped in."""
     if script is not None:

@@ -3,14 +3,14 @@
 import click
 from rich.table import Table
 
-from legroom.cli.output import answers, print_json
+from legroom.cli.output import answers, json_option, print_json
 from legroom.gpus import Gpu, catalogue, find, usable_bytes
 from legroom.units import format_bytes
 
 
 @click.command()
 @click.argument("name", required=False)
-@click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout.")
+@json_option()
 def gpus(name: str | None, as_json: bool) -> int:
     """List the cards that Legroom knows, or one of them.
 

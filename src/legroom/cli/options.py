@@ -5,6 +5,8 @@ from typing import Any
 
 import click
 
+from legroom.cli.output import json_option
+
 SHARED = (
     click.argument("target"),
     click.argument("arguments", nargs=-1, type=click.UNPROCESSED),
@@ -20,7 +22,7 @@ SHARED = (
     click.option(
         "--time-limit", type=float, default=900.0, metavar="SECONDS", show_default=True, help="For each compilation."
     ),
-    click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout."),
+    json_option(),
 )
 
 

@@ -2,7 +2,7 @@
 
 import click
 
-from legroom.cli.output import answers, print_json, progress
+from legroom.cli.output import answers, json_option, print_json, progress
 from legroom.engines.xla.environment import home, install, installed_releases
 from legroom.engines.xla.releases import Release
 from legroom.errors import InputError
@@ -43,7 +43,7 @@ def install_command(release: str | None, force: bool) -> int:
 
 
 @oracle.command("list")
-@click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout.")
+@json_option()
 def list_command(as_json: bool) -> int:
     """List the releases that are installed."""
     found = installed_releases()

@@ -2,10 +2,11 @@
 
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import click
 from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
@@ -20,6 +21,17 @@ def answers() -> Console:
 
 def print_json(view: Any) -> None:
     sys.stdout.write(json.dumps(view, indent=2) + "\n")
+
+
+def json_option(text: str = "One JSON object on stdout.") -> Callable[..., Any]:
+    """`--json`, remembered for an error that comes later: that is told as an object, too."""
+
+    def remember(context: click.Context, parameter: click.Parameter, value: bool) -> bool:
+        if isinstance(context.obj, set) and value:
+            context.obj.add(parameter.name)
+        return value
+
+    return click.option("--json", "as_json", is_flag=True, callback=remember, help=text)
 
 
 @contextmanager

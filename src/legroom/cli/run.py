@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from legroom.cli.output import print_json
+from legroom.cli.output import json_option, print_json
 from legroom.errors import InputError
 from legroom.front.planning import ALLOWED, require_allowed
 from legroom.front.target import gpu_of_this_machine
@@ -64,12 +64,7 @@ States are kept in .legroom/ while it runs, and removed when it has ended well."
 @click.option("--checkpoints", metavar="FOLDER", help="Where states are kept.  [default: .legroom/SCRIPT]")
 @click.option("--resume", is_flag=True, help="Go on from the states that an earlier run has left.")
 @click.option("-m", "--module", is_flag=True, help="SCRIPT is a module, as for python -m.")
-@click.option(
-    "--json",
-    "as_json",
-    is_flag=True,
-    help="One JSON object on stdout when it has ended; the script's own output goes to stderr.",
-)
+@json_option("One JSON object on stdout when it has ended; the script's own output goes to stderr.")
 @click.argument("script")
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 def run(  # noqa: PLR0913

@@ -1,6 +1,14 @@
-"""An error of Legroom's own on stderr: what happened, and what to do."""
+"""An error of Legroom's own: what happened, and what to do, as text on stderr and as an object."""
+
+from typing import Any
 
 from rich.console import Console
+
+SCHEMA = 1
+
+
+def error_view(message: str, hint: str | None, exit_code: int) -> dict[str, Any]:
+    return {"schema": SCHEMA, "error": {"message": message, "hint": hint, "exit_code": exit_code}}
 
 
 def print_error(message: str, hint: str | None) -> None:

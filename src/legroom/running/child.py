@@ -12,6 +12,7 @@ from legroom.capture.limited import allocator_settings, hold_to
 from legroom.errors import LegroomError
 from legroom.front.child import end_with_parent
 from legroom.running.settings import Settings, taken_from_environment
+from legroom.running.untrained import FRAMEWORKS, expect_import, imported
 from legroom.units import MIB, format_bytes
 
 ON_CPU = "LEGROOM_RUN_ON_CPU"  # there is no GPU here: a budget is the CPU allocator's limit
@@ -24,6 +25,7 @@ def begin() -> None:
         return
     end_with_parent()
     write_crashes(settings)
+    expect_import(settings.home)
     on_cpu = os.environ.pop(ON_CPU, "") == "1"
     if settings.budget_bytes is not None and on_cpu:
         hold_to(allocator_settings(settings.budget_bytes))
@@ -65,6 +67,8 @@ def watch(settings: Settings, *, on_cpu: bool) -> None:
             limit_gpus(module, settings.budget_bytes)
 
     sys.meta_path.insert(0, AfterImport({"keras": keras_came, "tensorflow": tensorflow_came}))
+    # The one that asks first: a framework that crashes while it is imported has been asked for.
+    sys.meta_path.insert(0, AfterImport({name: lambda module: imported(settings.home) for name in FRAMEWORKS}))
 
 
 def limit_gpus(tf: Any, budget_bytes: int) -> None:

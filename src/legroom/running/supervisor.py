@@ -22,7 +22,7 @@ from legroom.running.ended import Ended, Memory, read_oom_kills, why
 from legroom.running.settings import VARIABLE, Settings, to_text
 from legroom.running.speech import say
 from legroom.running.store import AGAIN, BEGIN_AGAIN, Store
-from legroom.running.untrained import has_not_trained, too_small
+from legroom.running.untrained import has_not_trained, is_before_import, too_early, too_small
 from legroom.units import format_duration
 
 LOOK_SECONDS = 0.25
@@ -68,6 +68,9 @@ class Supervisor:
                 continue
             if not ended.can_go_on or attempt.stopped:
                 return ended.code if ended.code >= 0 else 128 - ended.code
+            if ended.signal != "SIGKILL" and is_before_import(self.settings.home):
+                say(f"{ended.message} {too_early()}")
+                return 128 - ended.code
             if ended.signal != "SIGKILL" and has_not_trained(self.settings):
                 say(f"{ended.message} {too_small(self.settings)}")
                 return 128 - ended.code

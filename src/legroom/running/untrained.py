@@ -1,6 +1,7 @@
-"""Whether a script that has a budget has come to a first training step: a file says that it has not.
+"""How far a script has come: to a framework's import, and, where it has a budget, to a first training step. Files say that it has not.
 
-What crashes before, crashes with its data and weights alone, and would in any number of micro-batches.
+What crashes before any framework is imported has nothing to do with training, and would crash again. What crashes before the first step crashes
+with its data and weights alone, and would in any number of micro-batches.
 """
 
 import os
@@ -11,6 +12,24 @@ from legroom.running.settings import Settings
 from legroom.units import format_bytes
 
 NAME = "untrained"
+BEFORE_IMPORT = "unimported"
+FRAMEWORKS = ("keras", "tensorflow", "jax")
+
+
+def expect_import(home: Path) -> None:
+    """The script's process has begun, and nothing is imported yet."""
+    with suppress(OSError):
+        (home / BEFORE_IMPORT).touch()
+
+
+def imported(home: Path) -> None:
+    """One of the frameworks is there."""
+    with suppress(OSError):
+        (home / BEFORE_IMPORT).unlink(missing_ok=True)
+
+
+def is_before_import(home: Path) -> bool:
+    return (home / BEFORE_IMPORT).exists()
 
 
 def expect_training(settings: Settings) -> None:
@@ -29,6 +48,11 @@ def begun(home: Path) -> None:
 
 def has_not_trained(settings: Settings) -> bool:
     return settings.budget_bytes is not None and (settings.home / NAME).exists()
+
+
+def too_early() -> str:
+    """What to say of a crash before any framework was imported."""
+    return "Neither Keras nor TensorFlow nor JAX had been imported by then: it is not started again, since it would crash in the same way."
 
 
 def too_small(settings: Settings) -> str:
