@@ -126,3 +126,27 @@ def test_a_number_of_numpys_is_a_number_of_micro_batches():
     assert step.legroom_step.count == 3
     with pytest.raises(InputError, match="cannot be cut into"):
         legroom.train_step(Bench().step(mean), micro_batches=np.float64(3))
+
+
+@pytest.mark.parametrize("graph", [False, True])
+def test_slots_that_the_first_call_builds_are_there_when_it_is_tried(graph):
+    """A norm of the optimizer's own variables: until it has been built there are none."""
+    import tensorflow as tf
+
+    def made():
+        bench = Bench()
+
+        def norm(loss, y, p):
+            return loss, tf.add_n(
+                [tf.reduce_sum(tf.cast(slot, tf.float64) ** 2) for slot in bench.optimizer.variables[2:]]
+            )
+
+        step = bench.step(mean, result=norm)
+        return bench, tf.function(step) if graph else step
+
+    (one, whole), (other, step) = made(), made()
+    parts = in_slices(step)
+    for seed in range(2):
+        wanted, found = whole(*arrays(seed=seed)), parts(*arrays(seed=seed))
+        assert [float(value) for value in found] == pytest.approx([float(value) for value in wanted], rel=1e-10)
+    assert difference(one.weights, other.weights) < EXACT

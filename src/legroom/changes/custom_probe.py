@@ -124,10 +124,20 @@ class Probe:
                 "updates nothing in any of its trials: gradients are taken, and neither an optimizer is applied nor a variable assigned",
                 "Decorate the function that applies the gradients too.",
             )
+        if found is None and self.built():
+            return self.compare_all()
         if found is None:
             why = failure(failed)
             raise why from (None if why is failed else failed)
         return found
+
+    def built(self) -> bool:
+        """Builds the optimizers that the step applies, whose slots it may read in the same call; updates are held back in trials, and with them what
+        they build. False where nothing is to be built."""
+        waiting, self.known.unbuilt = self.known.unbuilt, {}
+        for optimizer, variables in waiting.values():
+            optimizer.build(variables)
+        return any(optimizer.built for optimizer, _ in waiting.values())
 
     def compare_with_marks(self, found: Candidates) -> Candidates:
         """The numbers that the step compares something with, several at once; one array and one number at a time where that

@@ -52,6 +52,9 @@ class Known:
         default_factory=dict
     )  # whether a metric adds to what it holds, in the order of `Seen.counted`
     scalars: Scalars = field(default_factory=Scalars)
+    unbuilt: dict[int, tuple[Any, list[Any]]] = field(
+        default_factory=dict
+    )  # optimizers that were applied, to which variables
     built: bool = False  # what is made at a step's first call gets its own random numbers
     random: bool = False
     half: bool = False
@@ -155,7 +158,9 @@ class Trial(Run):
             raise cannot(*OTHER_GRADIENTS)
         self.seen.applied.append([digest_of(leaf) for leaf in given])
         self.updates = True
-        changed = optimizer._trainable_variables if variables is None else variables
+        changed = optimizer._trainable_variables if variables is None else list(variables)
+        if not optimizer.built:
+            self.known.unbuilt[id(optimizer)] = (optimizer, changed)
         self.flow.change(changed)
         self.flow.mark(optimizer.variables, Source.CHANGED)
 
