@@ -7,8 +7,8 @@ from collections.abc import Callable
 from typing import Any
 
 from legroom.changes.made_up import rows_of
+from legroom.changes.made_up_calls import call_model, model_values
 from legroom.changes.microbatch_gradients import nodes_of
-from legroom.changes.microbatch_probe import call_model, model_values
 
 
 def values_of(model: Any) -> tuple[list[Any], list[Any]]:

@@ -9,8 +9,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from legroom.changes.made_up import CUTS, ROWS, rows_of
+from legroom.changes.made_up_calls import call_model, model_values
 from legroom.changes.microbatch_bends import equations_of
-from legroom.changes.microbatch_probe import call_model, model_values
 
 CUSTOM = "CustomGradient"
 CUSTOM_JAX = "custom_vjp_call"

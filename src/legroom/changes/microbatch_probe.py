@@ -1,22 +1,21 @@
 """Whether a loss is a mean or a sum over the samples, found out by computing it once whole and once in two slices.
 
 Keras' own losses are known; anything else gets small random arrays of its output's shape, several kinds of them, and random
-weights where the whole model has to be called. Nothing of the model is read or changed.
+weights where the whole model has to be called (`made_up_calls`).
 
 Private names used, tested with Keras 3.15.1: `keras.src.losses.losses.LossFunctionWrapper` (`fn`, `_fn_kwargs`),
-`Layer._losses_override`, `Layer._loss_ids`, `Layer._flatten_layers`, `Trainer._call_has_training_arg`,
-`Trainer._compute_loss`, `Trainer._aggregate_additional_loss`, `Trainer._compile_loss`, `CompileLoss._user_loss`.
+`Layer._loss_ids`, `Layer._flatten_layers`, `Trainer._compute_loss`, `Trainer._compile_loss`, `CompileLoss._user_loss`.
 """
 
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
 from legroom.changes.compared import compared_by, marks_around
 from legroom.changes.cutting import numbers_each
-from legroom.changes.later_numbers import MadeUp, waited
+from legroom.changes.later_numbers import waited
 from legroom.changes.made_up import IGNORED, ROWS, SOME, ignored_labels, random_like, rows_of, scaled_labels
+from legroom.changes.made_up_calls import Forward, added_losses, made_for_model, overriding
 from legroom.changes.microbatch_kinds import (
     MODEL_TOLERANCE,
     TOLERANCE,
@@ -31,7 +30,7 @@ from legroom.changes.microbatch_kinds import (
     kinds_when_forced,
 )
 from legroom.changes.microbatch_later import Owners, kinds_later
-from legroom.changes.microbatch_sizes import as_array, content_of, kinds_in_other_sizes
+from legroom.changes.microbatch_sizes import as_array, kinds_in_other_sizes
 from legroom.errors import InputError
 
 LARGE_WEIGHTS = 30.0
@@ -267,32 +266,6 @@ def probe_model(model: Any, part: Any) -> Kind:
     raise undecided(model, "compute_loss()")
 
 
-@dataclass(frozen=True)
-class Forward:
-    """A model's made-up forward pass, once for the same rows."""
-
-    model: Any
-    training: bool
-    known: dict[tuple[int, bytes], Any] = field(default_factory=dict)
-
-    def of(self, x: Any) -> tuple[Any, list[Any], list[Any]]:
-        """Outputs, what to find in the variables meanwhile, and the losses that layers added."""
-        import keras
-
-        first = keras.tree.flatten(x)[0]
-        rows = int(first.shape[0])
-        key = rows, content_of(first)
-        if key not in self.known:
-            trainable, others = model_values(self.model)
-            y_pred, others, losses = call_model(self.model, (trainable, others), x, self.training)
-            mapping = [*zip(self.model.trainable_variables, trainable, strict=True)]
-            mapping += [*zip(self.model.non_trainable_variables, others, strict=True)]
-            self.known[key] = y_pred, mapping, losses
-            self.known.setdefault((rows, b""), self.known[key])
-        found: tuple[Any, list[Any], list[Any]] = self.known[key]
-        return found
-
-
 def undecided(model: Any, what: str) -> InputError:
     names = [layer.name for layer in model._flatten_layers() if layer._loss_ids] or [model.name]
     return InputError(
@@ -300,63 +273,6 @@ def undecided(model: Any, what: str) -> InputError:
         "of them, so that it cannot be computed in slices of the batch.",
         "Plan with something other than micro-batches, or make it a mean over the samples.",
     )
-
-
-def made_for_model(specs: tuple[Any, ...], rows: int = ROWS) -> tuple[Any, ...]:
-    """Inputs of any sign, and labels and weights of 0 and 1."""
-    return tuple(random_like(spec, "binary" if seed else "signed", seed, rows) for seed, spec in enumerate(specs))
-
-
-def added_losses(model: Any, x: Any, training: bool, scale: float = 1.0) -> list[Any]:
-    trainable, others = model_values(model)
-    *_, losses = call_model(model, ([scale * value for value in trainable], others), x, training)
-    regularised = len([weight for weight in model.trainable_weights if weight.regularizer is not None])
-    return [model._aggregate_additional_loss(loss) for loss in losses[: len(losses) - regularised]]
-
-
-def call_model(model: Any, values: tuple[list[Any], list[Any]], x: Any, training: bool) -> tuple[Any, Any, Any]:
-    """Outputs, the new values of variables that are not trained, and all losses, as this backend's trainer gets them."""
-    import keras
-
-    arguments = {"training": training} if model._call_has_training_arg else {}
-    with overriding(model, []):
-        if keras.backend.backend() == "jax":  # of a layer that is called twice, its last losses only
-            y_pred, others, losses = model.stateless_call(*values, x, return_losses=True, **arguments)
-            return y_pred, others, losses
-        mapping = [*zip(model.trainable_variables, values[0], strict=True)]
-        mapping += [*zip(model.non_trainable_variables, values[1], strict=True)]
-        with keras.StatelessScope(state_mapping=mapping, collect_losses=True) as scope:
-            y_pred = model(x, **arguments)
-            losses = model.losses
-    return y_pred, [scope.get_current_value(variable) for variable in model.non_trainable_variables], losses
-
-
-@contextmanager
-def overriding(model: Any, losses: list[Any]) -> Iterator[None]:
-    """What `model.losses` is meanwhile; a step being traced around this may have set it."""
-    kept = model._losses_override
-    model._losses_override = losses
-    try:
-        yield
-    finally:
-        model._losses_override = kept
-
-
-def model_values(model: Any) -> tuple[list[Any], list[Any]]:
-    """Made-up values for a model's variables, the same each time."""
-    import numpy
-
-    random = numpy.random.default_rng(0)
-
-    def value(variable: Any, trained: bool) -> Any:
-        if "float" not in str(variable.dtype):
-            return numpy.full(variable.shape, 0 if tuple(variable.shape) else MadeUp.whole, variable.dtype)
-        values = random.normal(0.0, 0.2, variable.shape) if trained else random.uniform(0.5, 1.5, variable.shape)
-        return values.astype(variable.dtype)
-
-    trainable = [value(variable, True) for variable in model.trainable_variables]
-    others = [value(variable, False) for variable in model.non_trainable_variables]
-    return trainable, others
 
 
 def compiled_losses(model: Any) -> Iterator[Any]:

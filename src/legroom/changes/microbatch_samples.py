@@ -16,6 +16,7 @@ from legroom.changes.cutting import SMALL, Place, numbers_each, rows_for
 from legroom.changes.known_layers import is_known
 from legroom.changes.later_numbers import moved, numbers_read, waited
 from legroom.changes.made_up import random_like, rows_of
+from legroom.changes.made_up_calls import call_model
 from legroom.changes.microbatch_attempts import SIX, TWO, Rows, attempts, is_unknown
 from legroom.changes.microbatch_bends import may_bend, outputs_when_bent
 from legroom.changes.microbatch_calls import (
@@ -31,7 +32,6 @@ from legroom.changes.microbatch_calls import (
 )
 from legroom.changes.microbatch_gradients import gradients_add_up, has_its_own
 from legroom.changes.microbatch_kinds import eagerly
-from legroom.changes.microbatch_probe import call_model
 from legroom.engines.out_of_memory import is_oom
 from legroom.errors import InputError, LegroomError
 
