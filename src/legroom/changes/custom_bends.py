@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from legroom.changes.bends import MOST, PLACES, Bend, Bends, names_of, of_the_batch
 from legroom.changes.custom_kinds import LOOSE, TOLERANCE, Candidates, Judge
 from legroom.changes.custom_run import cannot
-from legroom.changes.custom_trial import Seen
+from legroom.changes.custom_seen import Seen
 from legroom.changes.forced import PATTERNS
 from legroom.errors import InputError, LegroomError
 

@@ -5,7 +5,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from legroom.changes.custom_run import Kind, Kinds, cannot
-from legroom.changes.custom_trial import OTHER_GRADIENTS, Known, Seen, assigns_samples
+from legroom.changes.custom_seen import Known, Seen
+from legroom.changes.custom_trial import OTHER_GRADIENTS, assigns_samples
 from legroom.changes.cutting import FEW
 from legroom.errors import InputError
 from legroom.records.plan import Exactness

@@ -26,9 +26,10 @@ from legroom.changes.custom_later import arguments_at, later
 from legroom.changes.custom_marks import MOST, Numbers, comparing, fits, marked, marks_of, sets_of
 from legroom.changes.custom_rows import is_far, made_up, told_by
 from legroom.changes.custom_run import Kinds, cannot
+from legroom.changes.custom_seen import Known, Seen
 from legroom.changes.custom_sizes import compare_sizes
 from legroom.changes.custom_sums import summed, tables_in
-from legroom.changes.custom_trial import Known, Seen, Trial
+from legroom.changes.custom_trial import Trial
 from legroom.changes.custom_weights import other_weights, restore
 from legroom.changes.cutting import FEW, Cutting
 from legroom.changes.forced import PATTERNS, Forced, Shape, with_a_row_each

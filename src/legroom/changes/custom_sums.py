@@ -5,7 +5,8 @@ from typing import Any
 
 from legroom.changes.custom_kinds import choose
 from legroom.changes.custom_run import Kind, share
-from legroom.changes.custom_trial import Seen, Trial
+from legroom.changes.custom_seen import Seen
+from legroom.changes.custom_trial import Trial
 from legroom.changes.lookups import are_tables
 from legroom.changes.microbatch_loop import Found
 from legroom.changes.sparse import add_gradients, with_tables

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from legroom.changes.custom_trial import Known
+from legroom.changes.custom_seen import Known
 
 
 @contextmanager
