@@ -10,7 +10,8 @@ from keras import layers, ops
 from loop_bench import Bench, arrays, in_slices, precision
 
 from legroom.changes.microbatch import split
-from legroom.changes.trained_so import COUNTED, Switches, TrainedSo, trained_so
+from legroom.changes.python_state import COUNTED, PythonState
+from legroom.changes.trained_so import TrainedSo, trained_so
 from legroom.errors import InputError
 
 pytestmark = pytest.mark.tensorflow
@@ -165,15 +166,16 @@ def test_a_loss_that_is_switched_over_is_found_out_anew(switch: Any, later: Any,
         model.train_on_batch(x, Y)
 
 
-def test_what_counts_at_every_step_is_let_be() -> None:
+def test_what_counts_at_every_step_is_let_be_and_nothing_else_is() -> None:
     held = {"flag": False, "count": 0}
-    switches = Switches([(held, "flag"), (held, "count")])
-    assert switches.now() == [False, 0]
-    seen = []
+    state = PythonState(lambda: {(0, key): (held, key) for key in held})
+    seen = [state.now()]
     for _ in range(8):
         held["count"] += 1
-        seen.append(switches.now())
-    assert seen[-1] == seen[-2] == [False, COUNTED]
+        seen.append(state.now())
+    assert len(set(seen)) == COUNTED + 1
+    held["flag"] = True
+    assert state.now() is not seen[-1]
 
 
 @pytest.mark.parametrize("graph", [False, True])

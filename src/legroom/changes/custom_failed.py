@@ -6,7 +6,7 @@ from legroom.capture.frames import reason_of, user_frames
 from legroom.changes.made_up import ROWS
 from legroom.errors import InputError
 
-ANY_SIZE = "It must take batches of any size: let sizes come from the batch, as tf.shape(x)[0]."
+ANY_SIZE = "It is tried eagerly, on a few samples: let sizes come from the batch, as tf.shape(x)[0], and loops take what they return."
 OWN = (NameError, ImportError, SyntaxError, RecursionError)  # with any batch
 CALLED = re.compile(r"missing \d+ required|unexpected keyword argument|positional arguments? but|multiple values for")
 

@@ -1,20 +1,21 @@
 """Numbers that a training step computes with and that will be others later on: counters, rates, flags.
 
 A term of a loss may weigh nothing at the first call, for as long as `optimizer.iterations`, a variable or an argument is 0. Such
-numbers are set to others while the step is tried out. Weights, slots, metrics and what belongs to layers are left alone.
+numbers are set to others while the step is tried out, and small arrays of them. Weights, slots, metrics and what belongs to Keras' own layers are left alone.
 
-Private name used, tested with Keras 3.15.1: `Optimizer._iterations`.
+Private names used, tested with Keras 3.15.1: `Optimizer._iterations`, `Layer._flatten_layers`, `Layer._non_trainable_variables`.
 """
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from legroom.changes.custom_arguments import Arguments, concrete
 from legroom.changes.custom_models import DEPTH, native, reachable, same_for
-from legroom.changes.later_numbers import COUNTS, NUMBERS, is_number, is_variable, number_at
+from legroom.changes.later_numbers import COUNTS, FEW, NUMBERS, is_number, is_small, is_variable, number_at
+from legroom.changes.own_code import LIBRARIES, root_of
 
 
 @dataclass
@@ -26,11 +27,11 @@ class Scalars:
     kept: dict[int, Any] = field(default_factory=dict)  # as they are
 
     def is_read(self, variable: Any) -> None:
-        if is_number(variable) and same_for(variable) not in self.read and by_user():
+        if is_small(variable) and same_for(variable) not in self.read and by_user():
             self.read[same_for(variable)] = variable
 
     def is_moved(self, variable: Any) -> None:
-        if is_number(variable):
+        if is_small(variable):
             self.moved[same_for(variable)] = variable
 
     def is_of(self, optimizer: Any) -> None:
@@ -63,8 +64,19 @@ class Scalars:
                 self.keep(value)
             elif isinstance(value, keras.optimizers.Optimizer):
                 self.is_of(value)
-        variables = [native(one) for one in values if is_variable(one)]
-        return {same_for(one): one for one in variables if is_number(one)}
+        own = [one for value in values if isinstance(value, keras.Layer) for one in state_of(value)]
+        variables = [native(one) for one in (*values, *own) if is_variable(one)]
+        for one in own:
+            self.kept.pop(same_for(native(one)), None)
+        return {same_for(one): one for one in variables if is_small(one)}
+
+
+def state_of(layer: Any) -> Iterator[Any]:
+    """What layers of the user's own keep that is not trained: the weight of a term that one adds to the loss, a gate."""
+    for one in layer._flatten_layers():
+        if root_of(type(one)) not in LIBRARIES:
+            held = [value for value in vars(one).values() if is_variable(value) and not value.trainable]
+            yield from {id(value): value for value in (*one._non_trainable_variables, *held)}.values()
 
 
 def counter_of(optimizer: Any) -> Any:
@@ -74,13 +86,18 @@ def counter_of(optimizer: Any) -> Any:
 
 
 @contextmanager
-def later(scalars: Scalars, function: Callable[..., Any], weights: dict[int, Any], stage: int) -> Iterator[list[str]]:
-    """Meanwhile these variables have other numbers; they are named."""
+def later(
+    scalars: Scalars, function: Callable[..., Any], weights: dict[int, Any], stage: int, counts: Sequence[int] = COUNTS
+) -> Iterator[list[str]]:
+    """Meanwhile these variables have other numbers, counters those of `counts`; they are named."""
     before: list[tuple[Any, Any]] = []
     try:
         for variable in scalars.chosen(function, weights):
             value = variable.numpy()
-            number = number_at(value, stage, COUNTS if same_for(variable) in scalars.moved else NUMBERS)
+            counts_it = same_for(variable) in scalars.moved
+            number = number_at(value, stage, COUNTS if counts_it else NUMBERS)
+            if counts_it and stage >= len(COUNTS) and is_number(variable) and value.dtype.kind in "if":
+                number = value.dtype.type(counts[stage])
             if number is not None:
                 before.append((variable, value))
                 variable.assign(number)
@@ -105,13 +122,20 @@ def argument_at(leaf: Any, stage: int) -> Any:
 
     if isinstance(leaf, float):
         return type(leaf)(number_at(np.float64(leaf), stage))
-    if not isinstance(leaf, np.generic | np.ndarray | tf.Tensor | tf.TensorSpec) or tf.TensorShape(leaf.shape).rank:
+    if not isinstance(leaf, np.generic | np.ndarray | tf.Tensor | tf.TensorSpec):
+        return leaf
+    size = tf.TensorShape(leaf.shape).num_elements()
+    if size is None or size > FEW or leaf.dtype in (tf.string, object):
         return leaf
     value = np.asarray(concrete(leaf))
-    number = number_at(value, stage) if value.ndim == 0 else None
+    number = number_at(value, stage) if not value.ndim or value.dtype.kind == "f" else None  # whole ones may be places
     if number is None:
         return leaf
-    return value.dtype.type(number) if isinstance(leaf, np.generic | np.ndarray) else tf.constant(number, leaf.dtype)
+    return (
+        np.asarray(number, value.dtype)[()]
+        if isinstance(leaf, np.generic | np.ndarray)
+        else tf.constant(number, leaf.dtype)
+    )
 
 
 def by_user() -> bool:

@@ -20,8 +20,9 @@ from legroom.changes.custom_hooks import listened
 from legroom.changes.custom_probe import find_kinds
 from legroom.changes.custom_run import Keeper, Kinds, Run, Whole, converted
 from legroom.changes.microbatch_loop import Found, add, loop, trace, zeros
+from legroom.changes.python_state import PythonState
 from legroom.changes.slice_seeds import other_seeds
-from legroom.changes.trained_so import Switches, TrainedSo, layers_of, switches_in, trained_so
+from legroom.changes.trained_so import layers_of, state_of, trained_so
 from legroom.errors import InputError
 from legroom.records.plan import Effect, together
 
@@ -40,9 +41,10 @@ class SplitStep:
     known: dict[Any, Kinds] = field(default_factory=dict)
     keeper: Keeper | None = None  # of updates, which are not made then
     places: dict[int, tuple[int, ...]] = field(default_factory=dict)  # of the batch among so many arguments
-    switched: dict[Any, TrainedSo] = field(
+    found_with: dict[Any, object] = field(
         default_factory=dict
-    )  # of what is known, the switches that it was found out with
+    )  # of what is known, how Python was when it was found out
+    last: object = None  # how Python was when the layers were looked for
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         import tensorflow as tf
@@ -107,18 +109,22 @@ class SplitStep:
 
     def prepare(self, arguments: Arguments, *, called: bool = False) -> Kinds:
         """What must be known of the step, found out at its first call with such arguments, and again when its models are trained in another way or it finds
-        other switches. A `tf.function` that is `called` may have been traced already, with what they were then."""
+        something else in Python. A `tf.function` that is `called` may have been traced already, with what that was then."""
+        now = None if called else self.state.now()
+        if now is not None and now is not self.last:
+            self.__dict__.pop("layers", None)
+            self.last = now
         size, even = slices_of(front_of(arguments.batch[0]), self.count)
         call = arguments.key(), trained_so(self.layers)
         keys = [(call, False), *([(call, True)] if even is not False else [])]
         found = next((key for key in keys if key in self.known), None)
-        now = None if called else TrainedSo(*self.switches.now())
-        if found is None or now not in (None, self.switched.get(found, now)):
+        if found is None or now not in (None, self.found_with.get(found, now)):
             found = call, bool(even)
             self.known[found] = find_kinds(self.function, arguments, size, even=bool(even))
-            self.switched.pop(found, None)
+            self.found_with.pop(found, None)
+            self.state.settle()
         if now is not None:
-            self.switched[found] = now
+            self.found_with[found] = now
         kinds = self.known[found]
         if kinds.exactness == "inexact" and ALLOWED not in self.allow:
             raise InputError(
@@ -132,10 +138,8 @@ class SplitStep:
         return layers_of(self.function)
 
     @functools.cached_property
-    def switches(self) -> Switches:
-        import tensorflow as tf
-
-        return switches_in(self.layers, [self.function], eager=tf.executing_eagerly())
+    def state(self) -> PythonState:
+        return state_of(lambda: layers_of(self.function), [self.function])
 
     def prepare_for(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         arguments = self.arguments_of(args, kwargs)

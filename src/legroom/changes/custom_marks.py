@@ -15,6 +15,7 @@ EQUAL = frozenset(("Equal", "NotEqual", "ApproximateEqual"))
 ORDERED = frozenset(("Less", "LessEqual", "Greater", "GreaterEqual", "Maximum", "Minimum", "ClipByValue"))
 OFFSET = frozenset(("Sub",))  # compared with zero afterwards: tf.abs(y - 3) < 0.5
 MOST = 24  # marks that are tried
+MOST_COUNTS = 6  # of them, for counters
 LOWER, UPPER = (0, 1, 2), (4, 5)  # the rows of the two slices that get them
 AT_ONCE = len(LOWER) + len(UPPER)
 
@@ -29,12 +30,16 @@ class Numbers:
         self.equal: dict[float, None] = {}
         self.ordered: dict[float, None] = {}
         self.offset: dict[float, None] = {}
+        self.counts: dict[int, None] = {}  # whole numbers that single numbers are compared with: a counter, perhaps
 
     def heard(self, op: str | bytes, inputs: Any, _: Any, outputs: Any, *__: Any, **about: Any) -> None:
         op, graph = op.decode() if isinstance(op, bytes) else op, about.get("graph")
         found = self.equal if op in EQUAL else self.ordered if op in ORDERED else self.offset if op in OFFSET else None
         if found is not None:
             numbers = [self.of(tensor, graph) for tensor in inputs]
+            if all(tensor.shape.rank == 0 for tensor in inputs):
+                each = (number for ours in numbers for number in ours)
+                self.counts.update(dict.fromkeys(int(one) for one in each if float(one).is_integer() and one > 0))
             if any(not ours and tensor.shape.rank != 0 for ours, tensor in zip(numbers, inputs, strict=True)):
                 found.update(dict.fromkeys(number for ours in numbers for number in ours))
         if graph is None:
@@ -100,6 +105,12 @@ def marks_of(heard: Sequence[Numbers]) -> list[float]:
     ordered = tuple(each("ordered"))
     marks = (*each("equal"), *ordered, *each("offset"), *marks_around(ordered))
     return list(dict.fromkeys(marks))
+
+
+def counts_of(heard: Sequence[Numbers]) -> list[int]:
+    """On whichever side of what a counter may be compared with something begins or ends."""
+    each = list(dict.fromkeys(number for numbers in heard for number in numbers.counts))[:MOST_COUNTS]
+    return list(dict.fromkeys(one for number in each for one in (number, number + 1)))
 
 
 def sets_of(marks: Sequence[float]) -> list[list[float]]:

@@ -1,18 +1,19 @@
 """Numbers that a loss, a layer or a step computes with and that will be others later on: what a callback raises from nothing, a counter, a flag.
 
-A term of a loss may weigh nothing at first. So the numbers are set to others while it is tried out: those in variables that the code reads, and, where it runs
-eagerly and Python is asked at every step, the small floating point numbers that it finds in objects, lists, closures and globals.
+A term of a loss may weigh nothing at first. So the numbers are set to others while it is tried out: those in small variables that the code reads, and, where it
+runs eagerly and Python is asked at every step, the small floating point numbers that it finds in objects, lists, closures and globals.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from math import prod
 from types import CellType
 from typing import Any, Protocol
 
 from legroom.changes.compared import compared_numbers
 from legroom.changes.custom_models import native, same_for
-from legroom.changes.own_code import Function, functions_of
+from legroom.changes.own_code import LIBRARIES, Function, functions_of, root_of
 from legroom.errors import InputError, LegroomError
 
 STAGES = 4
@@ -20,7 +21,7 @@ COUNTS = (37, 1537, 1_000_003, 1)  # for what a step itself moves on
 NUMBERS = (1, 2, 5, 37)  # for other integers: a phase, how often a loop runs
 MOST_MARKS = 6  # whole numbers that integers are compared with, and as many above them
 PARTS = (0.5, 1.0, 1.0, 1.0)  # for what is 0
-FEW = 64  # entries of a dictionary of settings
+FEW = 64  # numbers of a variable: weights of several terms, gates
 SMALL = 0.1  # a weight that is below may be raised to 1
 
 
@@ -97,17 +98,18 @@ def numbers_read(
     owners = list(owners)
     functions = [function for owner in owners for function in functions_of(owner)]
     made_up = {id(one): one for owner in owners for one in getattr(owner, "non_trainable_variables", ())}
-    own = {id(variable) for owner in owners for variable in getattr(owner, "variables", ())}
+    own = {id(variable): variable for owner in owners for variable in getattr(owner, "variables", ())}
     found: dict[int, Number] = {}
     graph = graph_of(call, rows)
     if live and keras.backend.backend() == "tensorflow":
-        own -= set(made_up)
-    read = [] if graph is None else list(graph.variables)
+        own = {key: variable for key, variable in own.items() if key not in made_up}
+    belong = {same_for(native(variable)) for variable in own.values()}
+    read = [] if graph is None else [one for one in graph.variables if is_number(one) or same_for(one) not in belong]
     if eager or keras.backend.backend() == "tensorflow":
         held = [value for function in functions for value in function.values if id(value) not in own]
-        held += made_up.values() if live else ()
+        held += state_of_layers(owners) if live else ()
         for variable in map(native_or_none, (*read, *held)):
-            if variable is not None and not tuple(variable.shape):
+            if variable is not None and is_small(variable):
                 found[same_for(variable)] = InVariable(variable)
     places: dict[Any, Number] = {}
     if eager:
@@ -115,6 +117,13 @@ def numbers_read(
     each, whole = (*found.values(), *places.values()), (*NUMBERS, *marks_in(graph))
     integers = any(number.read().dtype.kind in "iu" for number in each) or any(map(is_integer, made_up.values()))
     return Numbers(each, whole, len(whole) if integers else STAGES if each else 0)
+
+
+def state_of_layers(owners: Iterable[Any]) -> Iterator[Any]:
+    """Numbers that layers keep, and small arrays of the user's own."""
+    for owner in owners:
+        users = root_of(type(owner)) not in LIBRARIES
+        yield from (one for one in getattr(owner, "non_trainable_variables", ()) if users or not tuple(one.shape))
 
 
 def is_integer(variable: Any) -> bool:
@@ -174,16 +183,6 @@ def holders_of(function: Function) -> Iterator[tuple[Any, Any, str]]:
         yield from ((fields, name, name) for name in sorted(function.names))
 
 
-def switches_of(functions: Iterable[Function], *, eager: bool) -> list[tuple[Any, Any]]:
-    """Where these find flags, whole numbers and words, by which they may do something else at another time; and other numbers, which a graph has in it for good."""
-    kinds = (bool, int, str) if eager else (bool, int, str, float)
-    places = {(id(holder), key): (holder, key) for each in functions for holder, key, _ in holders_of(each)}
-    for value in [looked_up(*place) for place in places.values()]:
-        if isinstance(value, dict) and len(value) <= FEW:
-            places |= {(id(value), key): (value, key) for key in value}
-    return [place for place in places.values() if isinstance(looked_up(*place), kinds)]
-
-
 def is_little(value: Any) -> bool:
     """A weight that may be raised. Others are seen as they are, and may be thresholds and rates that must not be just any."""
     return isinstance(value, float) and abs(value) < SMALL
@@ -218,10 +217,13 @@ def moved(numbers: Numbers, stage: int) -> Iterator[list[str]]:
 
 
 def number_at(value: Any, stage: int, whole: Sequence[int] = NUMBERS) -> Any:
-    """Another number of the same type; None where there is none."""
+    """Another number of the same type, or others in an array; None where there is none."""
     import numpy as np
 
     kind = value.dtype.kind
+    if np.ndim(value):
+        others = [number_at(one, stage, whole) for one in np.ravel(value)] if kind in "bif" else [None]
+        return None if None in others else np.array(others, value.dtype).reshape(value.shape)
     if kind == "b":
         return bool(value) != (stage == 0)
     if kind in "iu":
@@ -253,4 +255,10 @@ def is_variable(value: Any) -> bool:
 
 
 def is_number(variable: Any) -> bool:
-    return bool(variable.shape.rank == 0)
+    return not tuple(variable.shape)
+
+
+def is_small(variable: Any) -> bool:
+    """A number, or a few of them; states of random generators are unsigned."""
+    sizes = tuple(variable.shape)
+    return all(isinstance(one, int) for one in sizes) and prod(sizes) <= FEW and "uint" not in str(variable.dtype)

@@ -2,7 +2,7 @@
 
 Callbacks, schedules, `iterations`, logs and metrics see one step, and the gradients are the whole batch's. The arithmetic of
 losses is in `reductions`, the loop in `microbatch_loop` (TensorFlow) and `microbatch_jax`; `custom_loop` runs a `train_step`
-that the user wrote, and Keras' own where the model gives its own metrics numbers for the batch (`custom_metrics`).
+that the user wrote, and Keras' own where the model gives its own metrics numbers for the batch (`custom_metrics`), or sets variables in its loss (`own_variables`).
 
 Private names used, tested with Keras 3.15.1: `NEEDED`, `Layer._seed_generators`, `CompileLoss._user_loss`, and those that the
 other modules name.
@@ -17,6 +17,7 @@ from legroom.changes.custom_metrics import numbers_given
 from legroom.changes.known_layers import statistics_reason, unknown_parts
 from legroom.changes.microbatch_probe import compiled_losses, is_known_loss, name_of
 from legroom.changes.own_code import code_of
+from legroom.changes.own_variables import meets_variables
 from legroom.changes.reductions import Losses, overrides
 from legroom.changes.trained_so import TrainedSo, trained_so
 from legroom.errors import InputError, LegroomError, MissingError
@@ -226,7 +227,7 @@ def new_step(model: Any, count: int, losses: Losses) -> Any:
     def train_step(data: Any) -> Any:
         now = trained_so([model])
         if now not in chosen:  # only now is the model built, with all its metrics
-            chosen[now] = general if numbers_given(model, data) else own
+            chosen[now] = general if numbers_given(model, data) or meets_variables(model, data) else own
         return chosen[now](data)
 
     return train_step

@@ -9,6 +9,7 @@ from typing import Any
 
 from legroom.changes.custom_metrics import ROWS, listening, own_metrics
 from legroom.changes.microbatch_metrics import update_metrics
+from legroom.changes.own_variables import met_by
 from legroom.changes.reductions import Losses, Slice, SliceLoss, growth, summed, update_loss_metrics
 from legroom.errors import InputError
 
@@ -186,9 +187,10 @@ class Step:
         import keras
 
         model, metrics = self.model, own_metrics(self.model)
-        if not metrics or not (self.losses.opaque or self.losses.own_metrics):
+        if not (self.losses.opaque or self.losses.own_metrics):
             return
         refused: list[Any] = []
+        met: list[Any] = []
 
         def scratch(weights: Any, others: Any, values: Any, data: Any) -> Any:
             x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(data)
@@ -198,6 +200,7 @@ class Step:
             mapping = [
                 pair for group in (*groups, (model.metrics_variables, values)) for pair in zip(*group, strict=True)
             ]
+            met.extend(met_by(model, x, y, y_pred, sample_weight, state_mapping=mapping))
             with keras.StatelessScope(state_mapping=mapping) as scope:
                 if self.losses.opaque:
                     model._compute_loss(x, y, y_pred, sample_weight, training=True)
@@ -218,6 +221,12 @@ class Step:
             raise InputError(
                 f"{type(model).__name__} updates its metric {refused[0].name!r} by itself, which in slices would be once for each slice.",
                 "Give it a value for each sample in compute_metrics(), or train on TensorFlow, where this can be run in slices.",
+            )
+        if met:
+            raise InputError(
+                f"{type(model).__name__} sets the variable {met[0].path!r} in its compute_loss() or compute_metrics(), or logs it there, which in slices would be once "
+                "for each slice.",
+                "Do that in a callback, or train on TensorFlow, where some of this can be run in slices.",
             )
 
     def count_masks(self, state: State, cut: Cut, loss: SliceLoss) -> list[Any]:

@@ -93,9 +93,10 @@ def has_own_code(layer: Any) -> bool:
 
 
 def roots_of(layer: Any) -> Iterator[FunctionType]:
-    """Its methods that Keras calls in a step, and the functions that it was given (an activation, a Lambda's)."""
+    """Its methods that Keras calls in a step, also where another one has been put in their place, and the functions that it was given (an activation, a
+    Lambda's)."""
     held = [value for name, value in vars(layer).items() if not name.endswith(NOT_RUN)]
-    methods = [inspect.getattr_static(layer, name) for name in RUN if has(layer, name)]
+    methods = [inspect.getattr_static(one, name) for name in RUN for one in (layer, type(layer)) if has(one, name)]
     for value in (*methods, *held):
         if is_users_function(value):
             yield plain(value)

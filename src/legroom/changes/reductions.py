@@ -15,8 +15,9 @@ from legroom.capture.frames import first_line
 from legroom.changes.known_layers import statistics_reason
 from legroom.changes.microbatch_probe import Kinds, LossKind, compiled_losses, name_of, source_of
 from legroom.changes.microbatch_samples import check_samples
+from legroom.changes.python_state import PythonState
 from legroom.changes.shares import Call, Term, cast_like, floating, term_of
-from legroom.changes.trained_so import Switches, TrainedSo, switches_in, trained_so
+from legroom.changes.trained_so import TrainedSo, state_of, trained_so
 from legroom.engines.out_of_memory import is_oom
 from legroom.errors import InputError, LegroomError
 
@@ -110,7 +111,7 @@ class Losses:
     checked: set[str] = field(default_factory=set)
     allowed: bool = True  # that layers take statistics of a slice, as they were when the plan was applied
     trained: list[TrainedSo] = field(default_factory=list)  # as what is known was found out, if anything is
-    switches: dict[TrainedSo, Switches] = field(default_factory=dict)
+    states: dict[TrainedSo, PythonState] = field(default_factory=dict)
 
     def renewed(self) -> bool:
         """Whether the model is trained in another way than before, so that all is forgotten that has been found out."""
@@ -124,10 +125,13 @@ class Losses:
 
     def trained_now(self) -> TrainedSo:
         now = trained_so([self.model])
-        if now not in self.switches:
-            owners = [*self.model._flatten_layers(), *map(source_of, compiled_losses(self.model))]
-            self.switches[now] = switches_in(owners, owners, eager=bool(self.model.run_eagerly))
-        return TrainedSo(*now.things, *self.switches[now].now())
+        if now not in self.states:
+            self.states[now] = state_of(self.owners, map(source_of, compiled_losses(self.model)))
+        return TrainedSo(*now.things, self.states[now].now())
+
+    def owners(self) -> list[Any]:
+        """Whose code runs in a step."""
+        return [*self.model._flatten_layers(), *map(source_of, compiled_losses(self.model))]
 
     def check_samples(self, x: Any, size: Any) -> None:
         """Refuse a model that does not keep its samples apart in slices of this size; where layers say so by their class, it must have been allowed."""

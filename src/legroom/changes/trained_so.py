@@ -1,20 +1,18 @@
 """By what models are trained now, as a key: what has been found out holds for as long as it is the same.
 
-Compiled anew, with other layers frozen, or run eagerly, the same step computes something else. So it may where a flag, a whole number or a word that its code
-finds has been changed, and it runs eagerly or is traced anew; what changes at every step is a counter, and is let be.
+Compiled anew, with other layers frozen, or run eagerly, the same step computes something else. So it may where something has been changed that its code finds in
+Python (`python_state`), and it runs eagerly or is traced anew.
 
 Private names used, tested with Keras 3.15.1: `Trainer._compile_loss`, `Trainer._compile_metrics`.
 """
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
 from typing import Any
 
 from legroom.changes.custom_models import DEPTH, reachable
-from legroom.changes.later_numbers import looked_up, switches_of
 from legroom.changes.own_code import functions_from, functions_of, is_users_function, plain
+from legroom.changes.python_state import Place, PythonState, places_of
 
-COUNTED = 4  # changes, from which on it counts
 COMPILED = ("optimizer", "_compile_loss", "_compile_metrics")
 
 
@@ -45,30 +43,21 @@ def trained_so(layers: Iterable[Any]) -> TrainedSo:
     return TrainedSo(*things)
 
 
-@dataclass
-class Switches:
-    """Flags, whole numbers and words that code finds by name; forgotten when they have changed too often."""
+def state_of(owners: Callable[[], Iterable[Any]], functions: Iterable[Any] = ()) -> PythonState:
+    """What the code of layers and losses, and of functions, finds in Python; `owners` are asked for anew when that has changed."""
+    given = [one for one in functions if is_users_function(one)]
+    bound = {id(one): one for one in map(owner_of, given) if one is not None}
 
-    places: list[tuple[Any, Any]]
-    before: list[Any] = field(default_factory=list)
-    changes: int = 0
+    def find() -> dict[tuple[int, Any], Place]:
+        found = [each for owner in owners() for each in functions_of(owner)]
+        return places_of([*found, *functions_from([plain(one) for one in given], dict(bound))])
 
-    def now(self) -> list[Any]:
-        """What they are; the same for good where they are counters."""
-        if self.changes >= COUNTED:
-            return self.before
-        values = [looked_up(*place) for place in self.places]
-        if self.before and any(one is not two for one, two in zip(values, self.before, strict=True)):
-            self.changes += 1
-        self.before = values
-        return values
+    return PythonState(find)
 
 
-def switches_in(owners: Iterable[Any], functions: Iterable[Any] = (), *, eager: bool) -> Switches:
-    """Those of layers and losses, and of functions."""
-    found = [each for owner in owners for each in functions_of(owner)]
-    found += functions_from([plain(one) for one in functions if is_users_function(one)], {})
-    return Switches(switches_of(found, eager=eager))
+def owner_of(function: Any) -> Any:
+    """The object that a method is bound to."""
+    return getattr(getattr(function, "python_function", function), "__self__", None)
 
 
 def layers_of(function: Callable[..., Any]) -> list[Any]:
