@@ -141,6 +141,62 @@ def test_a_plain_tf_function_step_is_captured_and_not_run(script):
     assert [t.layer for t in lowered.step.parameters if t.role == "optimizer"].count("first") == 4
 
 
+def test_a_step_that_is_a_method_is_traced_with_autograph(script):
+    path = script(
+        """
+        import numpy as np, tensorflow as tf
+
+        class Trainer:
+            def __init__(self):
+                self.model = tf.keras.Sequential([tf.keras.Input((6,)), tf.keras.layers.Dense(3, name="first")])
+                self.optimizer = tf.keras.optimizers.SGD()
+                self.count = tf.Variable(0, trainable=False)
+
+            @tf.function
+            def step(self, x, y):
+                with tf.GradientTape() as tape:
+                    loss = tf.reduce_mean((self.model(x) - y) ** 2)
+                gradients = tape.gradient(loss, self.model.trainable_variables)
+                if self.count % 2 == 0:
+                    gradients = [gradient / 2 for gradient in gradients]
+                self.optimizer.apply_gradients(zip(gradients, self.model.trainable_variables))
+                self.count.assign_add(1)
+
+        trainer = Trainer()
+        trainer.step(np.ones((12, 6), "float32"), np.ones((12, 3), "float32"))
+        """
+    )
+    from legroom.records.plan import Action
+
+    with ScriptSource(path) as source:
+        assert "first" in source.step.layers
+        assert source.change((Action("microbatch", (("count", 2),)),)).exactness == "exact"
+
+
+def test_a_loop_over_a_dataset_inside_a_graph_is_refused(script):
+    path = script(
+        """
+        import numpy as np, tensorflow as tf
+        weight = tf.Variable(1.0)
+
+        @tf.function
+        def step(x):
+            with tf.GradientTape() as tape:
+                loss = tf.reduce_mean(weight * x)
+            weight.assign_sub(tape.gradient(loss, weight))
+
+        @tf.function
+        def epoch(dataset):
+            for x in dataset:
+                step(x)
+
+        epoch(tf.data.Dataset.from_tensor_slices(np.ones((12, 6), "float32")).batch(4))
+        """
+    )
+    with pytest.raises(InputError, match="'epoch' loops over a dataset inside a tf.function"), ScriptSource(path):
+        pass
+
+
 def test_an_eager_step_is_captured_and_not_run(script):
     path = script(
         """

@@ -157,3 +157,75 @@ def test_a_counter_that_is_used_after_it_was_moved_is_put_back(graph):
     for seed in range(3):
         assert float(parts(*arrays(seed=seed))[1]) == float(one[-1](*arrays(seed=seed))[1]) == seed + 1
     assert [float(variable) for variable in other[:2]] == pytest.approx([float(variable) for variable in one[:2]])
+
+
+def dependent(p):
+    """Compares its samples."""
+    import tensorflow as tf
+
+    return tf.reduce_sum(tf.math.reduce_variance(p, 0))
+
+
+@pytest.mark.parametrize("graph", [False, True])
+@pytest.mark.parametrize("start", [[0.0], [1.0, 0.0], [[1.0, 0.0], [0.0, 0.0]]])
+def test_a_weight_in_an_array_that_is_nothing_at_first_is_tried(start, graph):
+    import tensorflow as tf
+
+    bench, weights = Bench(), tf.Variable(np.array(start), trainable=False)
+
+    def loss(y, p):
+        return mean(y, p) + tf.reshape(weights, [-1])[-1] * dependent(p)
+
+    step = bench.step(loss)
+    with pytest.raises(InputError, match="are not what they are now"):
+        in_slices(tf.function(step) if graph else step)(*arrays())
+    assert np.array_equal(weights.numpy(), np.array(start))
+
+
+@pytest.mark.parametrize("graph", [False, True])
+def test_a_weight_in_an_array_that_the_step_is_given_is_tried(graph):
+    import tensorflow as tf
+
+    bench = Bench()
+
+    def step(x, y, weights):
+        return bench.step(lambda y, p: weights[0] * mean(y, p) + weights[1] * dependent(p))(x, y)
+
+    with pytest.raises(InputError, match="are not what they are now"):
+        in_slices(tf.function(step) if graph else step)(*arrays(), tf.constant([1.0, 0.0], tf.float64))
+
+
+@pytest.mark.parametrize("graph", [False, True])
+def test_a_number_that_a_layer_of_ones_own_keeps_is_tried(graph):
+    import keras
+    import tensorflow as tf
+
+    class Decorrelating(keras.layers.Layer):
+        def build(self, shape):
+            self.strength = self.add_weight(shape=(), initializer="zeros", trainable=False)
+
+        def call(self, z):
+            self.add_loss(self.strength * dependent(z))
+            return z
+
+    bench = Bench(Decorrelating)
+    step = bench.step(lambda y, p: mean(y, p) + tf.add_n(bench.model.losses))
+    with pytest.raises(InputError, match="are not what they are now"):
+        in_slices(tf.function(step) if graph else step)(*arrays())
+
+
+@pytest.mark.parametrize("graph", [False, True])
+def test_a_term_between_two_counts_is_tried(graph):
+    import tensorflow as tf
+
+    bench = Bench()
+
+    def loss(y, p):
+        count = tf.cast(bench.optimizer.iterations, tf.float64)
+        if count >= 3 and count < 30:
+            return mean(y, p) + dependent(p)
+        return mean(y, p)
+
+    step = bench.step(loss)
+    with pytest.raises(InputError, match="are not what they are now"):
+        in_slices(tf.function(step) if graph else step)(*arrays())

@@ -1,13 +1,14 @@
 """A plain `@tf.function` train step with a GradientTape, captured from its first call.
 
 The step is traced, never run. It is a train step when a tape is asked for gradients while it is traced.
-Private names used, tested with TensorFlow 2.21.0: `Function._python_function`, `Function._jit_compile`.
+Private names used, tested with TensorFlow 2.21.0: `Function._python_function`, `Function._jit_compile`, `TfMethodTarget.target`.
 """
 
 import inspect
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from types import MethodType
 from typing import Any
 
 from legroom.capture.batch import (
@@ -99,14 +100,27 @@ def argument_specs(value: Any) -> Any:
     return leaf(value)
 
 
+def written_function(function: Any) -> Any:
+    """The Python function of a `tf.function` as its user wrote it, bound to its object where it is a method: what TensorFlow has there calls it without AutoGraph."""
+    plain = function.python_function
+    method = getattr(
+        plain, "__original_wrapped__", None
+    )  # where it has been traced, AutoGraph has put something else in `__wrapped__`
+    if not isinstance(method, MethodType):
+        return plain
+    target = getattr(method.__self__, "target", None)
+    return plain if target is None else MethodType(method.__func__, target)
+
+
 def capture_call(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> FunctionStep | None:
     """The train step behind this call of a `tf.function`, or None if it takes no gradients."""
     import keras
 
     with watch_tapes() as watch, functions_traced() as eagerly:
-        function.get_concrete_function(*args, **kwargs)
+        concrete = function.get_concrete_function(*args, **kwargs)
     if watch.calls == 0:
         return None
+    require_a_batch(function, concrete)
     specs, named = argument_specs(args), argument_specs(kwargs)
     require_static((specs, named))
     compiled = bool(function._jit_compile)
@@ -116,7 +130,7 @@ def capture_call(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -
         "xla": "@tf.function(jit_compile=True)",
         "graph": "a plain @tf.function",
     }
-    python_function = function.python_function
+    python_function = written_function(function)
     step = Step(
         framework="tensorflow",
         framework_version=framework_version("tensorflow"),
@@ -131,6 +145,16 @@ def capture_call(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -
         notes=closure_notes(specs, named),
     )
     return FunctionStep(python_function, specs, named, step)
+
+
+def require_a_batch(function: Any, concrete: Any) -> None:
+    """What a loop over a dataset takes inside a graph is not known: its batches are made there."""
+    if any(operation.type == "ReduceDataset" for operation in concrete.graph.get_operations()):
+        name = getattr(function.python_function, "__name__", "step")
+        raise InputError(
+            f"The training step {name!r} loops over a dataset inside a tf.function, so that what one batch takes cannot be told apart.",
+            "Loop in Python (for x, y in dataset: step(x, y)), and make a tf.function of what is done with one batch.",
+        )
 
 
 def closure_layers(function: Any) -> tuple[str, ...]:

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from legroom.capture.own_work import announce
+from legroom.capture.tf_step import written_function
 from legroom.changes.batch_cut import Cut, cut_batch
 from legroom.changes.custom_arguments import Arguments, arguments_of, front_of
 from legroom.changes.custom_hooks import listened
@@ -172,7 +173,7 @@ def split_function(
     known = {} if known is None else known
     if not is_tf_function(function):
         return as_function(SplitStep(function, count, allow, autograph, known))
-    step = SplitStep(function.python_function, count, allow, bool(function._autograph), known)
+    step = SplitStep(written_function(function), count, allow, bool(function._autograph), known)
     inner = function._clone(as_function(step))
 
     @tf.autograph.experimental.do_not_convert  # type: ignore[untyped-decorator]

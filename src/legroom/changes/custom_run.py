@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
+from legroom.capture.tf_step import written_function
 from legroom.changes.custom_hooks import Call
 from legroom.changes.custom_models import native, updates
 from legroom.changes.custom_order import after_reads
@@ -190,7 +191,7 @@ class Run:
     def function(self, call: Call, function: Any, args: Any, kwargs: Any) -> Any:
         if not any(function is known for known in self.kinds.inlined):
             return call()
-        return converted(function.python_function, self.autograph)(*args, **kwargs)
+        return converted(written_function(function), self.autograph)(*args, **kwargs)
 
     def layer(self, call: Call, layer: Any) -> Any:
         try:
@@ -270,7 +271,7 @@ class Whole(Run):
     def function(self, call: Call, function: Any, args: Any, kwargs: Any) -> Any:
         if self.graph is None or not updates(function):
             return call()
-        return converted(function.python_function, self.autograph)(*args, **kwargs)
+        return converted(written_function(function), self.autograph)(*args, **kwargs)
 
     def returned(self, outputs: Any) -> Any:
         return outputs

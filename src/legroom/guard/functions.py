@@ -6,6 +6,7 @@ from functools import cached_property, update_wrapper
 from typing import Any
 
 from legroom.capture.own_work import own_work
+from legroom.capture.tf_step import written_function
 from legroom.changes.actions import perform
 from legroom.changes.custom_arguments import arguments_of
 from legroom.changes.custom_loop import MARK, is_tf_function
@@ -163,7 +164,7 @@ def guard_function(
             "Write both in one: @legroom.train_step(guard=True, micro_batches=4).",
         )
     graph = function if is_tf_function(function) else None
-    plain = function if graph is None else graph.python_function
+    plain = function if graph is None else written_function(graph)
     if options.copies and graph is None:
         raise InputError("copies=True is for a tf.function: what a function assigns is read from its graph.")
     written = Written(plain, graph, allow=options.allow)

@@ -114,9 +114,9 @@ class Functions:
             plan = find_function_plan(function, args, kwargs, self.settings)
             return 1 if plan is None else perform_plan(function, plan)
         except DoesNotFit as refused:
-            say(f"{refused.message} It is guarded all the same.")
+            say(refused.message)
         except LegroomError as error:
-            say(f"no plan was made ({error.message}). The training is guarded all the same.")
+            say(f"no plan was made: {error.message}")
         return 1
 
 
