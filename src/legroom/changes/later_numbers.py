@@ -103,8 +103,7 @@ def numbers_read(
     graph = graph_of(call, rows)
     if live and keras.backend.backend() == "tensorflow":
         own = {key: variable for key, variable in own.items() if key not in made_up}
-    belong = {same_for(native(variable)) for variable in own.values()}
-    read = [] if graph is None else [one for one in graph.variables if is_number(one) or same_for(one) not in belong]
+    read = [] if graph is None else read_of_others(graph, own.values())
     if eager or keras.backend.backend() == "tensorflow":
         held = [value for function in functions for value in function.values if id(value) not in own]
         held += state_of_layers(owners) if live else ()
@@ -117,6 +116,12 @@ def numbers_read(
     each, whole = (*found.values(), *places.values()), (*NUMBERS, *marks_in(graph))
     integers = any(number.read().dtype.kind in "iu" for number in each) or any(map(is_integer, made_up.values()))
     return Numbers(each, whole, len(whole) if integers else STAGES if each else 0)
+
+
+def read_of_others(graph: Any, own: Iterable[Any]) -> list[Any]:
+    """The variables that a graph reads: single numbers, and whatever is none of the owners'."""
+    belong = {same_for(native(variable)) for variable in own}
+    return [one for one in graph.variables if is_number(one) or same_for(one) not in belong]
 
 
 def state_of_layers(owners: Iterable[Any]) -> Iterator[Any]:
