@@ -193,7 +193,7 @@ def test_a_loop_over_a_dataset_inside_a_graph_is_refused(script):
         epoch(tf.data.Dataset.from_tensor_slices(np.ones((12, 6), "float32")).batch(4))
         """
     )
-    with pytest.raises(InputError, match="'epoch' loops over a dataset inside a tf.function"), ScriptSource(path):
+    with pytest.raises(InputError, match="'epoch' loops over a dataset"), ScriptSource(path):
         pass
 
 
