@@ -169,6 +169,18 @@ def test_a_function_that_a_layer_holds_and_that_is_replaced_is_found_out() -> No
 
 
 @pytest.mark.tensorflow
+def test_an_activation_of_keras_own_layer_that_is_replaced_is_found_out() -> None:
+    layer = layers.Dense(4, "tanh")
+    model = keras.Sequential([keras.Input((6,)), layer, layers.Dense(1)])
+    model.compile("sgd", "mse", run_eagerly=True)
+    split(model, 2)
+    model.train_on_batch(X, Y)
+    layer.activation = lambda x: x - ops.mean(x, 0, keepdims=True)
+    with pytest.raises(InputError, match="looks at several samples"):
+        model.train_on_batch(X, Y)
+
+
+@pytest.mark.tensorflow
 def test_a_flag_that_a_models_own_step_finds_is_found_out() -> None:
     import tensorflow as tf
 

@@ -10,6 +10,7 @@ import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
+from math import prod
 from typing import Any
 
 from legroom.changes.own_code import LIBRARIES, Function, root_of
@@ -74,20 +75,18 @@ def collection(value: Any, depth: int) -> Any:
 
 def is_large(value: Any) -> bool:
     """A tensor of more than a few numbers."""
-    shape = getattr(value, "shape", None)
     try:
-        size = 1
-        for one in shape if shape is not None and not callable(shape) else ():
-            size *= 1 if one is None else int(one)
-    except (TypeError, ValueError):
+        shape = getattr(value, "shape", None)
+        sizes = [1 if one is None else int(one) for one in (() if shape is None else shape)]
+    except (TypeError, ValueError, AttributeError, NotImplementedError, RuntimeError):  # nothing that has a plain shape
         return False
-    return size > FEW
+    return prod(sizes) > FEW
 
 
-def places_of(functions: Iterable[Function]) -> dict[tuple[int, Any], Place]:
-    """Where the names that their code reads are found."""
+def places_of(functions: Iterable[Function], layers: Iterable[Any] = ()) -> dict[tuple[int, Any], Place]:
+    """Where the names that their code reads are found, and the functions that layers hold."""
     found: dict[tuple[int, Any], Place] = {}
-    owners: dict[int, Any] = {}
+    owners: dict[int, Any] = {id(one): one for one in layers}
     for each in functions:
         owners |= each.owners
         for holder, key in places_in(each):

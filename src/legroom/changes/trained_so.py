@@ -49,8 +49,9 @@ def state_of(owners: Callable[[], Iterable[Any]], functions: Iterable[Any] = ())
     bound = {id(one): one for one in map(owner_of, given) if one is not None}
 
     def find() -> dict[tuple[int, Any], Place]:
-        found = [each for owner in owners() for each in functions_of(owner)]
-        return places_of([*found, *functions_from([plain(one) for one in given], dict(bound))])
+        known = list(owners())
+        found = [each for owner in known for each in functions_of(owner)]
+        return places_of([*found, *functions_from([plain(one) for one in given], dict(bound))], known)
 
     return PythonState(find)
 
