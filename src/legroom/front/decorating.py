@@ -13,6 +13,7 @@ from legroom.front.planning import require_allowed
 from legroom.guard.attempts import Options
 from legroom.guard.journal import Journal, say
 from legroom.records.plan import Action, Plan, Planning
+from legroom.units import format_bytes
 
 
 def train_step(  # noqa: PLR0913
@@ -130,8 +131,11 @@ def chosen_plan(plan: Any) -> Plan:
         plan = load_plan(plan)
     if isinstance(plan, Planning):
         if plan.best is None:
+            smallest = min((plan.high_bytes for plan in (*plan.plans, plan.unchanged)))
             raise InputError(
-                "No plan of these fits, so there is none to apply.", "Pass one of planning.plans to try it."
+                f"No plan of these surely fits into {format_bytes(plan.usable_bytes)}, so there is none to apply: the smallest needs up to "
+                f"{format_bytes(smallest)}.",
+                "Pass one of planning.plans to try it, or plan for more memory.",
             )
         return plan.best
     if not isinstance(plan, Plan):
