@@ -131,7 +131,7 @@ def chosen_plan(plan: Any) -> Plan:
         plan = load_plan(plan)
     if isinstance(plan, Planning):
         if plan.best is None:
-            smallest = min((plan.high_bytes for plan in (*plan.plans, plan.unchanged)))
+            smallest = min(plan.high_bytes for plan in (*plan.plans, plan.unchanged))
             raise InputError(
                 f"No plan of these surely fits into {format_bytes(plan.usable_bytes)}, so there is none to apply: the smallest needs up to "
                 f"{format_bytes(smallest)}.",
