@@ -1,7 +1,7 @@
 """Which arguments of a training step are its batch: the arrays with the batch's size in front; all others stay as they are."""
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -31,9 +31,16 @@ class Arguments:
         args, kwargs = tf.nest.pack_sequence_as(self.structure, leaves)
         return args, kwargs
 
-    def key(self) -> tuple[Any, ...]:
-        """What a step may do something else for: flags and shapes, not the sizes of the batch."""
-        return tuple(signature(leaf, place in self.places) for place, leaf in enumerate(self.leaves))
+    def key(self, counters: Collection[int] = ()) -> tuple[Any, ...]:
+        """What a step may do something else for: flags and shapes, not the sizes of the batch, nor numbers that are tried as others are, or at the places of `counters`."""
+        return tuple(
+            type(leaf).__name__ if place in counters else signature(leaf, place in self.places)
+            for place, leaf in enumerate(self.leaves)
+        )
+
+    def others(self) -> dict[int, Any]:
+        """What is none of the batch, by its place."""
+        return {place: leaf for place, leaf in enumerate(self.leaves) if place not in self.places}
 
 
 def arguments_of(args: tuple[Any, ...], kwargs: dict[str, Any], before: Sequence[int] = ()) -> Arguments:
@@ -78,7 +85,9 @@ def signature(leaf: Any, cut: bool) -> Any:
     if shape is not None and dtype is not None:
         sizes = None if tf.TensorShape(shape).rank is None else tuple(tf.TensorShape(shape).as_list())
         return (sizes if sizes is None or not cut else sizes[1:], tf.as_dtype(dtype).name)
-    return leaf if isinstance(leaf, bool | int | float | str | type(None)) else id(leaf)
+    if isinstance(leaf, float):
+        return float.__name__  # tried as others, too
+    return leaf if isinstance(leaf, bool | int | str | type(None)) else id(leaf)
 
 
 def concrete(leaf: Any) -> Any:

@@ -3,7 +3,7 @@
 A term of a loss may weigh nothing at the first call, for as long as `optimizer.iterations`, a variable or an argument is 0. Such
 numbers are set to others while the step is tried out, and small arrays of them. Weights, slots, metrics and what belongs to Keras' own layers are left alone.
 
-Private names used, tested with Keras 3.15.1: `Optimizer._iterations`, `Layer._flatten_layers`, `Layer._non_trainable_variables`.
+Private names used, tested with Keras 3.15.1: `Optimizer._iterations`, `Optimizer._learning_rate`, `Layer._flatten_layers`, `Layer._non_trainable_variables`.
 """
 
 import sys
@@ -16,6 +16,10 @@ from legroom.changes.custom_arguments import Arguments, concrete
 from legroom.changes.custom_models import DEPTH, native, reachable, same_for
 from legroom.changes.later_numbers import COUNTS, FEW, NUMBERS, is_number, is_small, is_variable, number_at
 from legroom.changes.own_code import LIBRARIES, root_of
+
+Stage = tuple[
+    int, Sequence[int], Sequence[float]
+]  # which one, what counters are set to, and what other numbers are set to after the first ones
 
 
 @dataclass
@@ -35,13 +39,17 @@ class Scalars:
             self.moved[same_for(variable)] = variable
 
     def is_of(self, optimizer: Any) -> None:
-        """All that an optimizer has but its counter."""
+        """All that an optimizer has but its counter and its learning rate."""
         for one in (optimizer, getattr(optimizer, "inner_optimizer", None)):
             if one is not None:
                 self.keep(one)
                 counter = counter_of(one)
                 self.kept.pop(same_for(counter), None)
                 self.is_moved(counter)
+                rate = getattr(one, "_learning_rate", None)
+                if is_variable(rate):  # by which a step may do something else, and which no gradient depends on
+                    self.kept.pop(same_for(native(rate)), None)
+                    self.read[same_for(native(rate))] = native(rate)
 
     def keep(self, owner: Any) -> None:
         self.kept |= {same_for(variable): variable for variable in map(native, owner.variables)}
@@ -86,17 +94,16 @@ def counter_of(optimizer: Any) -> Any:
 
 
 @contextmanager
-def later(
-    scalars: Scalars, function: Callable[..., Any], weights: dict[int, Any], stage: int, counts: Sequence[int] = COUNTS
-) -> Iterator[list[str]]:
-    """Meanwhile these variables have other numbers, counters those of `counts`; they are named."""
+def later(scalars: Scalars, function: Callable[..., Any], weights: dict[int, Any], at: Stage) -> Iterator[list[str]]:
+    """Meanwhile these variables have other numbers; they are named."""
+    stage, counts, beyond = at
     before: list[tuple[Any, Any]] = []
     try:
         for variable in scalars.chosen(function, weights):
             value = variable.numpy()
             counts_it = same_for(variable) in scalars.moved
-            number = number_at(value, stage, COUNTS if counts_it else NUMBERS)
-            if counts_it and stage >= len(COUNTS) and is_number(variable) and value.dtype.kind in "if":
+            number = number_at(value, stage, COUNTS if counts_it else NUMBERS, () if counts_it else beyond)
+            if counts_it and len(COUNTS) <= stage < len(counts) and is_number(variable) and value.dtype.kind in "if":
                 number = value.dtype.type(counts[stage])
             if number is not None:
                 before.append((variable, value))

@@ -21,7 +21,8 @@ from legroom.changes.custom_hooks import listened
 from legroom.changes.custom_probe import find_kinds
 from legroom.changes.custom_run import Keeper, Kinds, Run, Whole, converted
 from legroom.changes.microbatch_loop import Found, add, loop, trace, zeros
-from legroom.changes.python_state import PythonState
+from legroom.changes.own_code import is_users_object
+from legroom.changes.python_state import COUNTED, PythonState
 from legroom.changes.slice_seeds import other_seeds
 from legroom.changes.trained_so import layers_of, state_of, trained_so
 from legroom.errors import InputError
@@ -46,6 +47,8 @@ class SplitStep:
         default_factory=dict
     )  # of what is known, how Python was when it was found out
     last: object = None  # how Python was when the layers were looked for
+    given: dict[int, Any] = field(default_factory=dict)  # objects of the user's among the arguments, by place
+    met: dict[int, set[Any]] = field(default_factory=dict)  # flags, whole numbers and words there
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         import tensorflow as tf
@@ -111,12 +114,13 @@ class SplitStep:
     def prepare(self, arguments: Arguments, *, called: bool = False) -> Kinds:
         """What must be known of the step, found out at its first call with such arguments, and again when its models are trained in another way or it finds
         something else in Python. A `tf.function` that is `called` may have been traced already, with what that was then."""
+        self.meet(arguments)
         now = None if called else self.state.now()
         if now is not None and now is not self.last:
             self.__dict__.pop("layers", None)
             self.last = now
         size, even = slices_of(front_of(arguments.batch[0]), self.count)
-        call = arguments.key(), trained_so(self.layers)
+        call = arguments.key(self.counters), trained_so(self.layers)
         keys = [(call, False), *([(call, True)] if even is not False else [])]
         found = next((key for key in keys if key in self.known), None)
         if found is None or now not in (None, self.found_with.get(found, now)):
@@ -134,13 +138,25 @@ class SplitStep:
             )
         return kinds
 
+    def meet(self, arguments: Arguments) -> None:
+        """The user's objects among the arguments, and which other ones are counters: what has been something else in each of several calls."""
+        for place, leaf in arguments.others().items():
+            if is_users_object(leaf):
+                self.given[place] = leaf
+            elif isinstance(leaf, bool | int | str):
+                self.met.setdefault(place, set()).add(leaf)
+
+    @property
+    def counters(self) -> list[int]:
+        return [place for place, values in self.met.items() if len(values) > COUNTED]
+
     @functools.cached_property
     def layers(self) -> list[Any]:
         return layers_of(self.function)
 
     @functools.cached_property
     def state(self) -> PythonState:
-        return state_of(lambda: layers_of(self.function), [self.function])
+        return state_of(lambda: layers_of(self.function), [self.function], self.given.values)
 
     def prepare_for(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         arguments = self.arguments_of(args, kwargs)

@@ -30,7 +30,7 @@ class Numbers:
         self.equal: dict[float, None] = {}
         self.ordered: dict[float, None] = {}
         self.offset: dict[float, None] = {}
-        self.counts: dict[int, None] = {}  # whole numbers that single numbers are compared with: a counter, perhaps
+        self.single: dict[float, None] = {}  # what single numbers are compared with: a counter, perhaps
 
     def heard(self, op: str | bytes, inputs: Any, _: Any, outputs: Any, *__: Any, **about: Any) -> None:
         op, graph = op.decode() if isinstance(op, bytes) else op, about.get("graph")
@@ -38,8 +38,7 @@ class Numbers:
         if found is not None:
             numbers = [self.of(tensor, graph) for tensor in inputs]
             if all(tensor.shape.rank == 0 for tensor in inputs):
-                each = (number for ours in numbers for number in ours)
-                self.counts.update(dict.fromkeys(int(one) for one in each if float(one).is_integer() and one > 0))
+                self.single.update(dict.fromkeys(number for ours in numbers for number in ours))
             if any(not ours and tensor.shape.rank != 0 for ours, tensor in zip(numbers, inputs, strict=True)):
                 found.update(dict.fromkeys(number for ours in numbers for number in ours))
         if graph is None:
@@ -109,8 +108,13 @@ def marks_of(heard: Sequence[Numbers]) -> list[float]:
 
 def counts_of(heard: Sequence[Numbers]) -> list[int]:
     """On whichever side of what a counter may be compared with something begins or ends."""
-    each = list(dict.fromkeys(number for numbers in heard for number in numbers.counts))[:MOST_COUNTS]
+    each = [int(one) for one in singles_of(heard) if float(one).is_integer() and one > 0][:MOST_COUNTS]
     return list(dict.fromkeys(one for number in each for one in (number, number + 1)))
+
+
+def singles_of(heard: Sequence[Numbers]) -> list[float]:
+    """All that single numbers are compared with."""
+    return list(dict.fromkeys(number for numbers in heard for number in numbers.single))
 
 
 def sets_of(marks: Sequence[float]) -> list[list[float]]:

@@ -23,7 +23,17 @@ from legroom.changes.custom_flow import Flow
 from legroom.changes.custom_hooks import listened
 from legroom.changes.custom_kinds import LOOSE, MASKED, TOLERANCE, Candidates, Judge
 from legroom.changes.custom_later import arguments_at, later
-from legroom.changes.custom_marks import MOST, Numbers, comparing, counts_of, fits, marked, marks_of, sets_of
+from legroom.changes.custom_marks import (
+    MOST,
+    Numbers,
+    comparing,
+    counts_of,
+    fits,
+    marked,
+    marks_of,
+    sets_of,
+    singles_of,
+)
 from legroom.changes.custom_rows import is_far, made_up, told_by
 from legroom.changes.custom_run import Kinds, cannot
 from legroom.changes.custom_seen import Known, Seen
@@ -34,7 +44,7 @@ from legroom.changes.custom_weights import other_weights, restore
 from legroom.changes.cutting import FEW, Cutting
 from legroom.changes.forced import PATTERNS, Forced, Shape, with_a_row_each
 from legroom.changes.hearing import hearing
-from legroom.changes.later_numbers import COUNTS, waited
+from legroom.changes.later_numbers import COUNTS, STAGES, around, waited
 from legroom.changes.made_up import CUTS, IGNORED, ROWS, rows_of
 from legroom.changes.microbatch_kinds import eagerly
 from legroom.changes.microbatch_loop import Found
@@ -207,8 +217,9 @@ class Probe:
         with other_weights(self.known):
             before = self.whole_or_none(make)
             counts = (*COUNTS, *(one for one in counts_of(self.heard) if one not in COUNTS))
-            for stage in range(len(counts)):
-                with later(self.known.scalars, self.function, self.known.before, stage, counts) as names:
+            beyond = around(singles_of(self.heard))
+            for stage in range(max(len(counts), STAGES + len(beyond) + 1)):
+                with later(self.known.scalars, self.function, self.known.before, (stage, counts, beyond)) as names:
                     self.arguments = arguments_at(now, stage)
                     try:
                         seen = self.whole_or_none(make)

@@ -11,7 +11,7 @@ from math import prod
 from types import CellType
 from typing import Any, Protocol
 
-from legroom.changes.compared import compared_numbers
+from legroom.changes.compared import compared_by, compared_numbers
 from legroom.changes.custom_models import native, same_for
 from legroom.changes.own_code import LIBRARIES, Function, functions_of, root_of
 from legroom.errors import InputError, LegroomError
@@ -19,6 +19,8 @@ from legroom.errors import InputError, LegroomError
 STAGES = 4
 COUNTS = (37, 1537, 1_000_003, 1)  # for what a step itself moves on
 NUMBERS = (1, 2, 5, 37)  # for other integers: a phase, how often a loop runs
+MOST_THRESHOLDS = 4  # that other numbers are set to
+NEAR = 0.01  # of a threshold, above and below it
 MOST_MARKS = 6  # whole numbers that integers are compared with, and as many above them
 PARTS = (0.5, 1.0, 1.0, 1.0)  # for what is 0
 FEW = 64  # numbers of a variable: weights of several terms, gates
@@ -80,12 +82,14 @@ class Numbers:
     each: tuple[Number, ...]
     whole: tuple[int, ...]
     stages: int
+    beyond: tuple[float, ...] = ()  # what other numbers are set to after that
 
 
 class MadeUp:
-    """What single integers of a model are while it is called with values that are made up."""
+    """What single integers of a model are while it is called with values that are made up, and, if that is said, its other numbers."""
 
     whole = 0
+    number: float | None = None
 
 
 def numbers_read(
@@ -114,8 +118,12 @@ def numbers_read(
     if eager:
         places = {(id(one.holder), one.key): one for function in functions for one in in_python(function)}
     each, whole = (*found.values(), *places.values()), (*NUMBERS, *marks_in(graph))
-    integers = any(number.read().dtype.kind in "iu" for number in each) or any(map(is_integer, made_up.values()))
-    return Numbers(each, whole, len(whole) if integers else STAGES if each else 0)
+    kinds = {number.read().dtype.kind for number in each}
+    kinds |= {"f" for one in state_of_layers(owners) if is_small(one) and "float" in str(one.dtype)}
+    beyond = around(compared_numbers(graph) if graph is not None else compared_by(call, rows)) if "f" in kinds else ()
+    integers = "i" in kinds or "u" in kinds or any(map(is_integer, made_up.values()))
+    counts = (len(whole) if integers else 0, STAGES if each else 0, STAGES + len(beyond) + 1 if "f" in kinds else 0)
+    return Numbers(each, whole, max(counts), beyond)
 
 
 def read_of_others(graph: Any, own: Iterable[Any]) -> list[Any]:
@@ -133,6 +141,12 @@ def state_of_layers(owners: Iterable[Any]) -> Iterator[Any]:
 
 def is_integer(variable: Any) -> bool:
     return not tuple(variable.shape) and "float" not in str(variable.dtype)
+
+
+def around(marks: Iterable[float]) -> tuple[float, ...]:
+    """A little above and below what something is compared with."""
+    each = list(dict.fromkeys(marks))[:MOST_THRESHOLDS]
+    return tuple(mark + sign * NEAR * (abs(mark) or 1.0) for mark in each for sign in (1, -1))
 
 
 def marks_in(graph: Any) -> list[int]:
@@ -207,27 +221,28 @@ def moved(numbers: Numbers, stage: int) -> Iterator[list[str]]:
     """Meanwhile they are others; those are named."""
     before: list[tuple[Number, Any]] = []
     MadeUp.whole = numbers.whole[min(stage, len(numbers.whole) - 1)]
+    MadeUp.number = (*numbers.beyond, -1.0)[min(stage - STAGES, len(numbers.beyond))] if stage >= STAGES else None
     try:
         for number in numbers.each:
             value = number.read()
-            other = number_at(value, stage, numbers.whole)
+            other = number_at(value, stage, numbers.whole, numbers.beyond)
             if other is not None:
                 before.append((number, value))
                 number.write(other)
         yield [number.name for number, _ in before]
     finally:
-        MadeUp.whole = 0
+        MadeUp.whole, MadeUp.number = 0, None
         for number, value in reversed(before):
             number.write(value)
 
 
-def number_at(value: Any, stage: int, whole: Sequence[int] = NUMBERS) -> Any:
+def number_at(value: Any, stage: int, whole: Sequence[int] = NUMBERS, beyond: Sequence[float] = ()) -> Any:
     """Another number of the same type, or others in an array; None where there is none."""
     import numpy as np
 
     kind = value.dtype.kind
     if np.ndim(value):
-        others = [number_at(one, stage, whole) for one in np.ravel(value)] if kind in "bif" else [None]
+        others = [number_at(one, stage, whole, beyond) for one in np.ravel(value)] if kind in "bif" else [None]
         return None if None in others else np.array(others, value.dtype).reshape(value.shape)
     if kind == "b":
         return bool(value) != (stage == 0)
@@ -235,6 +250,10 @@ def number_at(value: Any, stage: int, whole: Sequence[int] = NUMBERS) -> Any:
         return min(whole[min(stage, len(whole) - 1)], int(np.iinfo(value.dtype).max))
     if kind != "f":
         return None
+    if STAGES <= stage < STAGES + len(beyond):
+        return float(beyond[stage - STAGES])
+    if stage == STAGES + len(beyond):
+        return -(abs(float(value)) or 1.0)
     stage = min(stage, STAGES - 1)
     if whole is COUNTS and stage == STAGES - 2 and float(value).is_integer():
         return float(COUNTS[1])
@@ -266,4 +285,10 @@ def is_number(variable: Any) -> bool:
 def is_small(variable: Any) -> bool:
     """A number, or a few of them; states of random generators are unsigned."""
     sizes = tuple(variable.shape)
-    return all(isinstance(one, int) for one in sizes) and prod(sizes) <= FEW and "uint" not in str(variable.dtype)
+    kind = str(variable.dtype)
+    return (
+        all(isinstance(one, int) for one in sizes)
+        and prod(sizes) <= FEW
+        and "uint" not in kind
+        and "string" not in kind
+    )

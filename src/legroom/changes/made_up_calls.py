@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from legroom.changes.later_numbers import MadeUp
+from legroom.changes.later_numbers import MadeUp, is_small
 from legroom.changes.made_up import ROWS, random_like
 from legroom.changes.microbatch_sizes import content_of
 
@@ -90,6 +90,8 @@ def model_values(model: Any) -> tuple[list[Any], list[Any]]:
     def value(variable: Any, trained: bool) -> Any:
         if "float" not in str(variable.dtype):
             return numpy.full(variable.shape, 0 if tuple(variable.shape) else MadeUp.whole, variable.dtype)
+        if not trained and MadeUp.number is not None and is_small(variable):
+            return numpy.full(variable.shape, MadeUp.number, variable.dtype)
         values = random.normal(0.0, 0.2, variable.shape) if trained else random.uniform(0.5, 1.5, variable.shape)
         return values.astype(variable.dtype)
 

@@ -5,12 +5,13 @@ import inspect
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from types import CodeType, FunctionType, MethodType, ModuleType
+from types import CodeType, FunctionType, MemberDescriptorType, MethodType, ModuleType
 from typing import Any
 
 RUN = ("__call__", "call", "compute_loss", "train_step", "compute_metrics")
 LIBRARIES = frozenset({"keras", "tensorflow", "jax", "numpy", "random", "legroom", "builtins"})
 NOT_RUN = ("build", "_initializer")  # ends of the names of what a layer holds and calls before it trains
+SHORT = 16  # entries of a list of objects
 DRAWS = frozenset({"normal", "truncated_normal", "uniform", "shuffle", "sample"})
 
 
@@ -65,12 +66,16 @@ def functions_from(waiting: list[FunctionType], owners: dict[int, Any]) -> Itera
         values += [value for each in held.values() for value in each]
         yield Function(function, names, values, held, owners)
         waiting += [plain(value) for value in values if is_users_function(value)]
+        called = (
+            inspect.getattr_static(type(one), "__call__", None) for one in owners.values() if is_users_object(one)
+        )
+        waiting += [plain(one) for one in called if is_users_function(one)]
 
 
 def attributes(owners: dict[int, Any], names: set[str], values: list[Any]) -> dict[str, list[Any]]:
     """What the names stand for as attributes of the layer and of the user's objects, which are added to `owners` as they are found."""
     held: dict[str, list[Any]] = {}
-    waiting = [*owners.values(), *(one for one in values if is_users_object(one))]
+    waiting = [*owners.values(), *(one for value in values for one in users_objects(value))]
     while waiting:
         owner = waiting.pop()
         owners[id(owner)] = owner
@@ -78,9 +83,16 @@ def attributes(owners: dict[int, Any], names: set[str], values: list[Any]) -> di
             if has(owner, name):
                 value = inspect.getattr_static(owner, name)
                 held.setdefault(name, []).append(value)
-                if is_users_object(value) and id(value) not in owners:
-                    waiting.append(value)
+                if isinstance(value, MemberDescriptorType):
+                    value = getattr(owner, name, None)
+                waiting += [one for one in users_objects(value) if id(one) not in owners]
     return held
+
+
+def users_objects(value: Any) -> list[Any]:
+    """The value itself, or what is in a short list, tuple or dictionary, as far as it is the user's."""
+    each = value.values() if isinstance(value, dict) else value if isinstance(value, list | tuple) else [value]
+    return [one for one in each if is_users_object(one)] if len(each) <= SHORT else []
 
 
 def speaks_for_itself(held: list[Any]) -> bool:
@@ -153,7 +165,8 @@ def is_users_object(value: Any) -> bool:
     import keras
 
     plainly = isinstance(value, type | ModuleType | FunctionType | MethodType | keras.Layer)
-    return not plainly and hasattr(value, "__dict__") and root_of(type(value)) not in LIBRARIES
+    fields = hasattr(value, "__dict__") or hasattr(type(value), "__slots__")
+    return not plainly and fields and root_of(type(value)) not in LIBRARIES
 
 
 def stands_for_layers(value: Any) -> bool:

@@ -7,6 +7,7 @@ changes again and again is a counter, and is let be; each place is counted by it
 import dis
 import types
 import weakref
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
@@ -17,12 +18,13 @@ from legroom.changes.own_code import LIBRARIES, Function, root_of
 
 COUNTED = 4  # changes of one place, from which on it counts
 FEW = 64  # entries of what is looked into
-DEEP = 2
+DEEP = 4
+INNER = 16  # entries of what lies deeper
 CALLED = (types.FunctionType, types.BuiltinFunctionType, partial)
 READS = ("LOAD_GLOBAL", "LOAD_NAME", "LOAD_ATTR", "LOAD_METHOD", "LOAD_SUPER_ATTR", "LOAD_DEREF")
 MISSING = "missing"
 UNTOLD = "untold"  # what is too large to be kept, or no matter
-Place = tuple[Any, Any]  # a mapping and a key, or a cell
+Place = tuple[Any, Any]  # a dictionary, a class or an object and a name in it; a cell, or a function for its defaults
 
 
 class Same:
@@ -55,7 +57,9 @@ def portrait(value: Any, depth: int = DEEP) -> Any:
     if isinstance(value, np.ndarray):
         small = value.size <= FEW and value.dtype.kind != "O"
         return (value.dtype.str, value.shape, value.tobytes()) if small else UNTOLD
-    if isinstance(value, Mapping | list | tuple | set | frozenset):
+    if isinstance(value, partial):
+        return Same(value.func), collection((value.args, value.keywords), depth)
+    if isinstance(value, Mapping | list | tuple | set | frozenset | deque):
         return collection(value, depth)
     if isinstance(value, types.MethodType):
         return Same(value.__func__), Same(value.__self__)
@@ -65,7 +69,7 @@ def portrait(value: Any, depth: int = DEEP) -> Any:
 
 
 def collection(value: Any, depth: int) -> Any:
-    if len(value) > FEW or not depth:
+    if len(value) > (FEW if depth == DEEP else INNER) or not depth:
         return type(value), len(value)
     if isinstance(value, Mapping):
         return type(value), tuple((portrait(key, 0), portrait(one, depth - 1)) for key, one in value.items())
@@ -102,17 +106,24 @@ def places_in(function: Function) -> Iterator[Place]:
     yield from ((plain.__globals__, name) for name in names if name in plain.__globals__)
     for cell in plain.__closure__ or ():
         yield cell, None
+    if plain.__defaults__ or plain.__kwdefaults__:
+        yield plain, "defaults"
     for owner in function.owners.values():
         fields = getattr(owner, "__dict__", None)
-        fields = fields if isinstance(fields, dict) else {}
-        classes = [vars(one) for one in type(owner).__mro__ if root_of(one) not in LIBRARIES]
+        classes = users_classes(type(owner))
         for name in names:
-            if name in fields:
+            of_class = [one for one in classes if name in vars(one)]
+            yield from ((one, name) for one in of_class)
+            if isinstance(fields, dict) and (of_class or name in fields):
                 yield fields, name
-            for attributes in classes:
-                if name in attributes:
-                    yield attributes, name
-                    yield fields, name
+            if any(isinstance(vars(one)[name], types.MemberDescriptorType) for one in of_class):
+                yield owner, name
+    for one in (one for value in function.values if isinstance(value, type) for one in users_classes(value)):
+        yield from ((one, name) for name in names if name in vars(one))
+
+
+def users_classes(kind: type) -> list[type]:
+    return [one for one in kind.__mro__ if root_of(one) not in LIBRARIES]
 
 
 def held_functions(owner: Any) -> Iterator[Place]:
@@ -134,14 +145,23 @@ def read_by(code: types.CodeType) -> set[str]:
         found.update(
             one.argval for one in dis.get_instructions(code) if one.opname in READS and isinstance(one.argval, str)
         )
+        found.update(
+            one for one in code.co_consts if isinstance(one, str) and one.isidentifier()
+        )  # getattr(self, "mode")
         waiting += [constant for constant in code.co_consts if isinstance(constant, types.CodeType)]
     return found
 
 
 def found_at(place: Place) -> Any:
     holder, key = place
-    if not isinstance(holder, types.CellType):
+    if isinstance(holder, types.FunctionType):
+        return portrait((holder.__defaults__, holder.__kwdefaults__))
+    if isinstance(holder, type):
+        return portrait(vars(holder).get(key, MISSING))
+    if isinstance(holder, Mapping):
         return portrait(holder[key]) if key in holder else MISSING
+    if not isinstance(holder, types.CellType):  # an object with slots
+        return portrait(getattr(holder, key, MISSING))
     try:
         return portrait(holder.cell_contents)
     except ValueError:  # nothing is in it yet

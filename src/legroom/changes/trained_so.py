@@ -43,15 +43,18 @@ def trained_so(layers: Iterable[Any]) -> TrainedSo:
     return TrainedSo(*things)
 
 
-def state_of(owners: Callable[[], Iterable[Any]], functions: Iterable[Any] = ()) -> PythonState:
-    """What the code of layers and losses, and of functions, finds in Python; `owners` are asked for anew when that has changed."""
+def state_of(
+    owners: Callable[[], Iterable[Any]], functions: Iterable[Any] = (), objects: Callable[[], Iterable[Any]] = tuple
+) -> PythonState:
+    """What the code of layers and losses, and of functions that are given `objects`, finds in Python; `owners` are asked for anew when that has changed."""
     given = [one for one in functions if is_users_function(one)]
     bound = {id(one): one for one in map(owner_of, given) if one is not None}
 
     def find() -> dict[tuple[int, Any], Place]:
         known = list(owners())
         found = [each for owner in known for each in functions_of(owner)]
-        return places_of([*found, *functions_from([plain(one) for one in given], dict(bound))], known)
+        met = dict(bound) | {id(one): one for one in objects()}
+        return places_of([*found, *functions_from([plain(one) for one in given], met)], known)
 
     return PythonState(find)
 
