@@ -229,3 +229,54 @@ def test_a_term_between_two_counts_is_tried(graph):
     step = bench.step(loss)
     with pytest.raises(InputError, match="are not what they are now"):
         in_slices(tf.function(step) if graph else step)(*arrays())
+
+
+@pytest.mark.parametrize(
+    ("start", "weighs"),
+    [
+        (1.0, lambda v, tf: tf.where(v < 0.02, 1.0, 0.0)),
+        (0.0, lambda v, tf: tf.where(v > 500.0, 1.0, 0.0)),
+        (0.0, lambda v, tf: tf.nn.relu(-v)),
+        (1.0, lambda v, tf: tf.where((v < 0.02) & (v > 0.005), 1.0, 0.0)),
+    ],
+    ids=["below", "above", "negative", "between"],
+)
+def test_a_number_beyond_what_it_is_compared_with_is_tried(start, weighs):
+    import tensorflow as tf
+
+    bench, number = Bench(), tf.Variable(start, trainable=False, dtype="float64")
+    step = bench.step(lambda y, p: mean(y, p) + tf.cast(weighs(number, tf), tf.float64) * dependent(p))
+    with pytest.raises(InputError, match="are not what they are now"):
+        in_slices(tf.function(step))(*arrays())
+    assert float(number) == start
+
+
+def test_a_term_that_waits_for_a_lower_learning_rate_is_tried():
+    import tensorflow as tf
+
+    bench = Bench()
+
+    def loss(y, p):
+        rate = tf.cast(bench.optimizer.learning_rate, tf.float64)
+        return mean(y, p) + tf.where(rate < 0.002, dependent(p), tf.constant(0.0, tf.float64))
+
+    with pytest.raises(InputError, match="are not what they are now"):
+        in_slices(tf.function(bench.step(loss)))(*arrays())
+    assert float(bench.optimizer.learning_rate) == pytest.approx(0.01)
+
+
+@pytest.mark.parametrize("graph", [False, True])
+def test_a_word_in_a_variable_is_no_number(graph):
+    import tensorflow as tf
+
+    one, other, phase = Bench(), Bench(), tf.Variable("warm", trainable=False)
+
+    def stepped(bench):
+        one, two = tf.constant(1.0, tf.float64), tf.constant(2.0, tf.float64)
+        step = bench.step(lambda y, p: mean(y, p) * tf.where(tf.equal(phase, "warm"), one, two))
+        return tf.function(step) if graph else step
+
+    whole, parts = stepped(one), in_slices(stepped(other))
+    whole(*arrays())
+    parts(*arrays())
+    assert difference(one.weights, other.weights) < EXACT

@@ -1,6 +1,8 @@
 """What code finds in Python, and steps that compute something else when that has changed."""
 
+from collections import deque
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -13,7 +15,7 @@ from keras import layers, ops
 from loop_bench import Bench, arrays, difference, in_slices, precision
 
 from legroom.changes.microbatch import split
-from legroom.changes.python_state import FEW, portrait
+from legroom.changes.python_state import COUNTED, FEW, portrait
 from legroom.errors import InputError
 
 X = np.random.default_rng(0).normal(size=(12, 6))
@@ -219,6 +221,88 @@ def spread(y: Any, p: Any) -> Any:
     import tensorflow as tf
 
     return plainly(y, p) + tf.reduce_mean(tf.math.reduce_std(p, 0))
+
+
+class Settings:
+    """Used as it is, without an object of it."""
+
+    beta = 0.0
+
+
+@dataclass(slots=True)
+class Slotted:
+    beta: float = 0.0
+
+
+class Schedule:
+    def __init__(self) -> None:
+        self.beta = 0.0
+
+    def __call__(self) -> float:
+        return self.beta
+
+
+def setting(kind: str) -> tuple[Callable[[], float], Callable[[], Any]]:
+    """How a step finds the weight of a term, and what changes it."""
+    if kind == "class":
+        return lambda: Settings.beta, lambda: setattr(Settings, "beta", 0.5)
+    if kind == "slots":
+        slotted = Slotted()
+        return lambda: slotted.beta, lambda: setattr(slotted, "beta", 0.5)
+    if kind == "called":
+        schedule = Schedule()
+        return lambda: 1.0 * schedule(), lambda: setattr(schedule, "beta", 0.5)
+    if kind == "in a list":
+        terms = [Schedule()]
+        return lambda: sum(term.beta for term in terms), lambda: setattr(terms[0], "beta", 0.5)
+    if kind == "deep":
+        settings = {"loss": {"aux": {"beta": 0.0}}}
+        return lambda: settings["loss"]["aux"]["beta"], lambda: settings["loss"]["aux"].update(beta=0.5)
+    if kind == "deque":
+        values = deque([0.0])
+        return lambda: values[-1], lambda: values.append(0.5)
+    named = Schedule()
+    return lambda: getattr(named, "beta"), lambda: setattr(named, "beta", 0.5)  # noqa: B009 - as scripts do
+
+
+@pytest.mark.tensorflow
+@pytest.mark.parametrize("kind", ["class", "slots", "called", "in a list", "deep", "deque", "getattr"])
+def test_wherever_an_eager_loop_finds_its_settings_they_are_watched(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Settings, "beta", 0.0)
+    read, change = setting(kind)
+    step = in_slices(Bench().step(lambda y, p: plainly(y, p) + read() * spread(y, p)))
+    step(*arrays())
+    change()
+    with pytest.raises(InputError, match="cannot be run in slices"):
+        step(*arrays())
+
+
+@pytest.mark.tensorflow
+def test_an_object_that_an_eager_step_is_given_is_watched() -> None:
+    bench, schedule = Bench(), Schedule()
+
+    def step(x: Any, y: Any, given: Any) -> Any:
+        return bench.step(lambda y, p: plainly(y, p) + given.beta * spread(y, p))(x, y)
+
+    parts = in_slices(step)
+    parts(*arrays(), schedule)
+    schedule.beta = 0.5
+    with pytest.raises(InputError, match="cannot be run in slices"):
+        parts(*arrays(), schedule)
+
+
+@pytest.mark.tensorflow
+@pytest.mark.parametrize("kind", [int, float])
+def test_a_number_that_a_step_is_given_and_that_is_another_each_time_is_not_tried_out_for_ever(kind: type) -> None:
+    bench = Bench()
+
+    def step(x: Any, y: Any, weight: Any) -> Any:
+        return bench.step(lambda y, p: weight * plainly(y, p))(x, y)
+
+    parts = in_slices(step)
+    for number in range(1, 12):
+        parts(*arrays(), kind(number))
+    assert len(parts.legroom_step.known) <= (1 if kind is float else COUNTED + 1)
 
 
 @pytest.mark.tensorflow
