@@ -54,7 +54,8 @@ def test_a_value_is_what_it_was(value: Any) -> None:
         (np.zeros(2), np.array([0.0, 1.0])),
         (np.mean, np.max),
         ([np.mean], [np.mean, np.max]),
-        (partial(np.mean, axis=0), partial(np.mean, axis=0)),
+        (partial(np.mean, axis=0), partial(np.mean, axis=1)),
+        (partial(np.sum, where=[True]), partial(np.sum, where=[False])),
     ],
 )
 def test_another_value_is_another(one: Any, other: Any) -> None:
