@@ -279,6 +279,22 @@ def test_wherever_an_eager_loop_finds_its_settings_they_are_watched(kind: str, m
 
 
 @pytest.mark.tensorflow
+def test_a_number_that_a_layer_inside_the_model_holds_is_watched() -> None:
+    class Decorrelating(layers.Layer):  # type: ignore[misc]
+        beta = 0.0
+
+        def call(self, x: Any) -> Any:
+            return x - self.beta * ops.mean(x, 0, keepdims=True)
+
+    bench = Bench(Decorrelating)
+    step = in_slices(bench.step(plainly))
+    step(*arrays())
+    bench.model.layers[1].beta = 0.5
+    with pytest.raises(InputError, match="cannot be run in slices"):
+        step(*arrays())
+
+
+@pytest.mark.tensorflow
 def test_an_object_that_an_eager_step_is_given_is_watched() -> None:
     bench, schedule = Bench(), Schedule()
 

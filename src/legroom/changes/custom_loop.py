@@ -24,7 +24,7 @@ from legroom.changes.microbatch_loop import Found, add, loop, trace, zeros
 from legroom.changes.own_code import is_users_object
 from legroom.changes.python_state import COUNTED, PythonState
 from legroom.changes.slice_seeds import other_seeds
-from legroom.changes.trained_so import layers_of, state_of, trained_so
+from legroom.changes.trained_so import inner_layers, layers_of, state_of, trained_so
 from legroom.errors import InputError
 from legroom.records.plan import Effect, together
 
@@ -156,7 +156,7 @@ class SplitStep:
 
     @functools.cached_property
     def state(self) -> PythonState:
-        return state_of(lambda: layers_of(self.function), [self.function], self.given.values)
+        return state_of(lambda: inner_layers(self.function), [self.function], self.given.values)
 
     def prepare_for(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         arguments = self.arguments_of(args, kwargs)

@@ -3,7 +3,7 @@
 Compiled anew, with other layers frozen, or run eagerly, the same step computes something else. So it may where something has been changed that its code finds in
 Python (`python_state`), and it runs eagerly or is traced anew.
 
-Private names used, tested with Keras 3.15.1: `Trainer._compile_loss`, `Trainer._compile_metrics`.
+Private names used, tested with Keras 3.15.1: `Trainer._compile_loss`, `Trainer._compile_metrics`, `Layer._flatten_layers`.
 """
 
 from collections.abc import Callable, Iterable
@@ -69,4 +69,10 @@ def layers_of(function: Callable[..., Any]) -> list[Any]:
     import keras
 
     found = {id(value): value for value in reachable(function, DEPTH, set()) if isinstance(value, keras.Layer)}
+    return list(found.values())
+
+
+def inner_layers(function: Callable[..., Any]) -> list[Any]:
+    """Those, and the layers inside them."""
+    found = {id(inner): inner for layer in layers_of(function) for inner in layer._flatten_layers()}
     return list(found.values())
