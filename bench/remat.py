@@ -29,17 +29,18 @@ def measure(case: str) -> None:
     from legroom.front.estimating import Estimator, capture_here
     from legroom.front.local_source import LocalSource
     from legroom.front.target import choose_card
-    from legroom.plans.remat import Cost, choose_blocks
+    from legroom.plans.remat import Cost
+    from legroom.plans.remat_graph import choose
     from legroom.records.plan import Action
 
     name, batch = case.split(":")
     model, x, y = zoo.setup(name, int(batch), "float32")
     model.compile(model.optimizer, model.loss, jit_compile=False)
-    chain = [(found.pop("name"), Cost(**found)) for found in costs_of(model, int(batch))]
+    chain = [(found["name"], Cost.of(found)) for found in costs_of(model, int(batch))]
     costs = [cost for _, cost in chain]
     kept = sum(cost.kept_bytes for cost in costs)
     started = time.monotonic()
-    choice = choose_blocks(costs, kept // 3)
+    choice = choose(costs, kept // 3)
     seconds = time.monotonic() - started
     assert choice is not None
     blocks = tuple(tuple(chain[i][0] for i in block) for block in choice.blocks)

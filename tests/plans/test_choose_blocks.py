@@ -18,6 +18,7 @@ def costs(draw: st.DrawFn) -> Cost:
         boundary_bytes=boundary,
         flops=draw(st.integers(0, 9)),
         shared_bytes=draw(st.integers(0, boundary)),
+        needed_bytes=draw(st.integers(0, boundary)),
         recomputable=draw(st.sampled_from([True, True, True, False])),
         begins=draw(st.sampled_from([False, False, False, True])),
     )
@@ -26,7 +27,7 @@ def costs(draw: st.DrawFn) -> Cost:
 CHAINS = st.lists(costs(), min_size=1, max_size=8)
 
 
-def all_choices(chain: list[Cost]) -> list[Choice]:
+def all_blocks(chain: list[Cost]) -> list[tuple[tuple[int, ...], ...]]:
     """Every way to mark segments as plain or recomputed and to cut the recomputed ones into blocks."""
     found = []
     for marks in itertools.product("pbc", repeat=len(chain)):  # plain, begins a block, continues one
@@ -41,8 +42,12 @@ def all_choices(chain: list[Cost]) -> list[Choice]:
             elif mark == "c":
                 blocks[-1].append(place)
         else:
-            found.append(described(chain, tuple(map(tuple, blocks))))
+            found.append(tuple(map(tuple, blocks)))
     return found
+
+
+def all_choices(chain: list[Cost]) -> list[Choice]:
+    return [described(chain, blocks) for blocks in all_blocks(chain)]
 
 
 @given(CHAINS, st.integers(0, 100))

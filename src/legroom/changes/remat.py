@@ -21,6 +21,7 @@ from legroom.changes.remat_units import (
     functional_of,
     inner_bytes,
     inputs_of,
+    needs,
     nodes_of,
     sample_bytes,
     saved_outputs,
@@ -39,7 +40,8 @@ class Segment:
     """The smallest thing that can be recomputed; sizes are bytes per sample, 0 where only data would tell.
 
     `crossing_bytes` is all that lies between the segments before it and this one: what a block that starts here keeps; the batch
-    itself is not counted. `shared_bytes` is the part of it that the segment before keeps anyway if it is plain.
+    itself is not counted. `shared_bytes` is the part of it that the segment before keeps anyway if it is plain, `needed_bytes` the part
+    that this segment's own gradient needs.
     `model` is the nested model that it is part of ("" at the top): a block stays in one, or takes whole ones. One of a subclassed model is `alone`: a block of its own.
     """
 
@@ -52,6 +54,7 @@ class Segment:
     inner_bytes: int
     crossing_bytes: int
     shared_bytes: int
+    needed_bytes: int
     flops: int
     refused: str = ""
     alone: bool = False
@@ -89,11 +92,13 @@ def segment_of(unit: Unit, before: Unit | None, batch: set[int], refused: str) -
             inner_bytes=inner_bytes(unit),
             crossing_bytes=found.input_bytes,
             shared_bytes=found.input_bytes if before is not None else 0,
+            needed_bytes=found.input_bytes if before is not None else 0,
             flops=found.flops,
             refused=refused,
             alone=True,
         )
     kept = [tensor for tensor in crossing(unit) if id(tensor) not in batch]
+    needed = {id(tensor) for tensor in unit.node.input_tensors} if needs(unit.operation)[0] else set()
     anyway = (
         {id(tensor) for tensor in saved_outputs(before)} if before is not None and before.node is not None else set()
     )
@@ -107,6 +112,7 @@ def segment_of(unit: Unit, before: Unit | None, batch: set[int], refused: str) -
         inner_bytes=sum_inside(unit),
         crossing_bytes=sample_bytes(kept),
         shared_bytes=sample_bytes([tensor for tensor in kept if id(tensor) in anyway]),
+        needed_bytes=sample_bytes([tensor for tensor in kept if id(tensor) in needed]),
         flops=sum(flops_of(leaf) for leaf in opened(unit)),
         refused=refused,
     )

@@ -5,9 +5,11 @@ from typing import Any
 
 def costs_of(model: Any, batch: int) -> list[dict[str, Any]]:
     """One entry for each segment of the model, in the order of execution."""
-    from legroom.changes.remat import segments_of
+    from legroom.changes.remat import buildable_units, segments_of
+    from legroom.changes.remat_tensors import outputs_of_leaves
 
     found = segments_of(model)
+    outputs = outputs_of_leaves(buildable_units(model))
     befores = [None, *found[:-1]]
     return [
         {
@@ -16,8 +18,10 @@ def costs_of(model: Any, batch: int) -> list[dict[str, Any]]:
             "boundary_bytes": segment.boundary_bytes(batch),
             "flops": segment.flops * batch,
             "shared_bytes": segment.shared_bytes * batch,
+            "needed_bytes": segment.needed_bytes * batch,
             "recomputable": not segment.refused,
             "begins": before is not None and (segment.model != before.model or segment.alone or before.alone),
+            "outputs": [[size * batch, held, read] for size, held, read in made],
         }
-        for segment, before in zip(found, befores, strict=True)
+        for segment, before, made in zip(found, befores, outputs, strict=True)
     ]

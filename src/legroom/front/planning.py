@@ -11,7 +11,8 @@ from legroom.front.largest import Largest
 from legroom.front.proposals import note_on, proposals_for
 from legroom.front.source import Say, be_silent
 from legroom.plans.cost import slowdown
-from legroom.plans.remat import Cost, choose_blocks, smallest
+from legroom.plans.remat import Cost
+from legroom.plans.remat_graph import choose, least
 from legroom.plans.search import Search, described
 from legroom.plans.tried import Tried
 from legroom.records import Estimate
@@ -97,12 +98,12 @@ class Planner:
                 segments = self.estimator.source.segments(self.batch)
             except InputError as error:
                 self.no_blocks, segments = (f"remat: {error.message}",), []
-            self.chain = [(found.pop("name"), Cost(**found)) for found in segments]
+            self.chain = [(found["name"], Cost.of(found)) for found in segments]
         costs = [cost for _, cost in self.chain]
         if not costs:
             return None
         everything = sum(cost.kept_bytes for cost in costs)
-        choice = choose_blocks(costs, everything - bytes_to_save) if bytes_to_save else smallest(costs)
+        choice = choose(costs, everything - bytes_to_save) if bytes_to_save else least(costs)
         if choice is None or not choice.blocks:
             return None
         names = [name for name, _ in self.chain]

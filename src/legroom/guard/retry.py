@@ -15,7 +15,8 @@ from legroom.changes.actions import perform
 from legroom.changes.drawn import nothing_drawn
 from legroom.changes.segments import costs_of
 from legroom.errors import InputError, LegroomError
-from legroom.plans.remat import Cost, smallest
+from legroom.plans.remat import Cost
+from legroom.plans.remat_graph import least
 from legroom.records.plan import Action, Exactness
 from legroom.records.run import Way
 
@@ -152,8 +153,8 @@ class Ways:
 def all_blocks(model: Any, batch: int) -> tuple[tuple[str, ...], ...]:
     """Every layer that can be, recomputed, in the blocks that keep the least."""
     segments = costs_of(model, batch)
-    names = [segment.pop("name") for segment in segments]
-    blocks = smallest([Cost(**segment) for segment in segments]).blocks
+    names = [segment["name"] for segment in segments]
+    blocks = least([Cost.of(segment) for segment in segments]).blocks
     if not blocks:
         why = remat.cannot(model)
         raise InputError(

@@ -1,4 +1,4 @@
-"""Which blocks of a chain to recompute: the least extra work under a budget of bytes.
+"""Which blocks of a chain to recompute: the least extra work under a budget of bytes (of other graphs: `remat_graph.py`).
 
 The forward pass keeps all that plain segments keep, and what lies before each recomputed block. The backward pass brings one block
 back at a time. So the peak is what is kept plus the largest block's insides. For each cap on a block's insides, dynamic
@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from typing import Any
 
 TRADES = 48
 CAPS = 14
@@ -18,19 +19,39 @@ EXACT = 12
 
 
 @dataclass(frozen=True)
+class Output:
+    """A tensor that a segment makes: the segments whose gradients need it while they are plain, and all that read it."""
+
+    size_bytes: int
+    held_by: tuple[int, ...]
+    read_by: tuple[int, ...]
+
+
+@dataclass(frozen=True)
 class Cost:
     """A segment: bytes if it is plain, bytes between it and what runs before, and the work of its forward pass.
 
-    `shared_bytes` is the part of the boundary that the segment before keeps anyway if it is plain.
+    `shared_bytes` is the part of the boundary that the segment before keeps anyway if it is plain, `needed_bytes` the part that the
+    segment's own gradient needs: what is plain after a block keeps it.
     `recomputable` is False for a segment that must stay plain; `begins` is True where no block may reach across its start.
+    `outputs` are known where the segments are a graph (`remat_graph.py`).
     """
 
     kept_bytes: int
     boundary_bytes: int
     flops: int
     shared_bytes: int = 0
+    needed_bytes: int = 0
     recomputable: bool = True
     begins: bool = False
+    outputs: tuple[Output, ...] = ()
+
+    @classmethod
+    def of(cls, plain: dict[str, Any]) -> Cost:
+        """From JSON; what is none of its fields is left out."""
+        known = {field.name: plain[field.name] for field in fields(cls) if field.name in plain}
+        outputs = [Output(size, tuple(held), tuple(read)) for size, held, read in plain.get("outputs", ())]
+        return cls(**known | {"outputs": tuple(outputs)})
 
 
 @dataclass(frozen=True)
@@ -66,7 +87,7 @@ class Room:
     flops: int | None
 
 
-def choose_blocks(chain: Sequence[Cost], budget_bytes: int) -> Choice | None:
+def choose_blocks(chain: Sequence[Cost], budget_bytes: int, most_caps: int = CAPS) -> Choice | None:
     """The blocks with the least extra work whose peak is within the budget; no blocks if none are needed, None if none suffice."""
     plain = sum(cost.kept_bytes for cost in chain)
     if plain <= budget_bytes:
@@ -74,25 +95,25 @@ def choose_blocks(chain: Sequence[Cost], budget_bytes: int) -> Choice | None:
     caps = [cap for cap in insides(chain) if cap <= budget_bytes]
     best: Choice | None = None
     tried: dict[int, Choice | None] = {}
-    for cap in caps if len(chain) <= EXACT else thinned(caps):
+    for cap in caps if len(chain) <= EXACT else thinned(caps, most_caps):
         tried[cap] = cheapest(chain, Room(cap, budget_bytes - cap, best.extra_flops if best else None))
         best = better(best, tried[cap])
     if len(chain) > EXACT:
-        for cap in nearby(caps, tried, best):
+        for cap in nearby(caps, tried, best, most_caps):
             best = better(best, cheapest(chain, Room(cap, budget_bytes - cap, best.extra_flops if best else None)))
     return best
 
 
-def smallest(chain: Sequence[Cost]) -> Choice:
+def smallest(chain: Sequence[Cost], most_caps: int = CAPS) -> Choice:
     """The lowest peak that recomputing can reach, whatever it costs; of blocks that reach it, not always the cheapest."""
     plain = sum(cost.kept_bytes for cost in chain)
     best = Choice((), 0, plain, plain)
     caps = insides(chain)
-    for cap in caps if len(chain) <= EXACT else thinned(caps, 6 * CAPS):
+    for cap in caps if len(chain) <= EXACT else thinned(caps, 6 * most_caps):
         found = leanest(chain, cap)
         if found is not None and found.peak_bytes < best.peak_bytes:
             best = found
-    return choose_blocks(chain, best.peak_bytes) or best
+    return choose_blocks(chain, best.peak_bytes, most_caps) or best
 
 
 def better(one: Choice | None, other: Choice | None) -> Choice | None:
@@ -134,14 +155,14 @@ def thinned(caps: Sequence[int], count: int = CAPS) -> list[int]:
     return sorted({caps[rank] for rank in ranks})
 
 
-def nearby(caps: Sequence[int], tried: dict[int, Choice | None], best: Choice | None) -> list[int]:
+def nearby(caps: Sequence[int], tried: dict[int, Choice | None], best: Choice | None, most: int) -> list[int]:
     """Caps between the best one and those tried next to it."""
     known = sorted(tried)
     if best is None:
-        return [cap for cap in thinned(caps, 4 * CAPS) if cap not in tried]
+        return [cap for cap in thinned(caps, 4 * most) if cap not in tried]
     at = next(place for place, cap in enumerate(known) if tried[cap] is best)
     low, high = known[max(0, at - 1)], known[min(len(known) - 1, at + 1)]
-    return [cap for cap in thinned([cap for cap in caps if low < cap < high], CAPS // 2) if cap not in tried]
+    return [cap for cap in thinned([cap for cap in caps if low < cap < high], most // 2) if cap not in tried]
 
 
 def least_after(chain: Sequence[Cost], cap: int) -> list[int]:
@@ -169,9 +190,9 @@ def cheapest(chain: Sequence[Cost], room: Room) -> Choice | None:
         limit = room.kept - least[stop]
         last = chain[stop - 1]
         plain: list[Row] = [
-            (trade.kept + last.kept_bytes, trade.flops, trade, None)
+            (kept, trade.flops, trade, None)
             for trade in trades[stop - 1]
-            if trade.kept + last.kept_bytes <= limit
+            if (kept := trade.kept + last.kept_bytes + after_block(last, trade)) <= limit
         ]
         blocks: list[Row] = []
         for start, flops in blocks_ending(chain, stop, room.cap):
@@ -186,6 +207,11 @@ def boundary(chain: Sequence[Cost], trade: Trade) -> int:
     """What a block keeps that starts after a trade."""
     cost = chain[trade.position]
     return cost.boundary_bytes - (cost.shared_bytes if trade.position and trade.block is None else 0)
+
+
+def after_block(cost: Cost, trade: Trade) -> int:
+    """What a plain segment keeps beside its own where a block ends before it."""
+    return cost.needed_bytes if trade.block is not None else 0
 
 
 def front(found: list[Row], position: int) -> list[Trade]:
@@ -205,8 +231,11 @@ def leanest(chain: Sequence[Cost], cap: int) -> Choice | None:
     """The fewest bytes kept with blocks up to a cap."""
     best: list[list[Trade]] = [[Trade(0, 0, None, 0, None)]]
     for stop in range(1, len(chain) + 1):
-        last = chain[stop - 1].kept_bytes
-        plain = [(trade.kept + last, trade.flops, trade, None) for trade in best[stop - 1]]
+        last = chain[stop - 1]
+        plain = [
+            (trade.kept + last.kept_bytes + after_block(last, trade), trade.flops, trade, None)
+            for trade in best[stop - 1]
+        ]
         blocks = [
             (trade.kept + boundary(chain, trade), trade.flops + flops, trade, start)
             for start, flops in blocks_ending(chain, stop, cap)
@@ -231,8 +260,13 @@ def described(chain: Sequence[Cost], blocks: tuple[tuple[int, ...], ...]) -> Cho
     """What these blocks cost and lead to."""
     inside = set(itertools.chain.from_iterable(blocks))
     kept = sum(cost.kept_bytes for place, cost in enumerate(chain) if place not in inside)
-    for first in (block[0] for block in blocks):
-        cost = chain[first]
-        kept += cost.boundary_bytes - (cost.shared_bytes if first and first - 1 not in inside else 0)
-    largest = max((sum(chain[place].kept_bytes for place in block) for block in blocks), default=0)
-    return Choice(blocks, sum(chain[place].flops for place in inside), kept, kept + largest)
+    for block in blocks:
+        cost, after = chain[block[0]], block[-1] + 1
+        kept += cost.boundary_bytes - (cost.shared_bytes if block[0] and block[0] - 1 not in inside else 0)
+        kept += chain[after].needed_bytes if after < len(chain) and after not in inside else 0
+    return Choice(blocks, sum(chain[place].flops for place in inside), kept, kept + inside_of_blocks(chain, blocks))
+
+
+def inside_of_blocks(chain: Sequence[Cost], blocks: tuple[tuple[int, ...], ...]) -> int:
+    """What the largest block holds while it is brought back."""
+    return max((sum(chain[place].kept_bytes for place in block) for block in blocks), default=0)

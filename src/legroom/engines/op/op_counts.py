@@ -52,8 +52,9 @@ def _convolution(image: int, weights: int, result: int) -> Callable[[Op], int]:
     def count(op: Op) -> int:
         arrays = [op.outputs[0] if position < 0 else op.inputs[position] for position in (image, weights, result)]
         kernel, pixels = arrays[1], arrays[2]
-        channels = kernel.shape[-1] if kernel.shape else 1
-        return 2 * prod(kernel.shape) * prod(pixels.shape) // max(1, channels)
+        # Each result is a window over the channels that it sees: one of them where they are convolved apart.
+        each = 2 if op.kind.startswith("Depthwise") else 1
+        return 2 * prod(kernel.shape) * prod(pixels.shape) // max(1, prod(kernel.shape[-each:]))
 
     return count
 
