@@ -266,3 +266,22 @@ def test_where_turns_of_a_loop_are_not_counted_no_time_is_said():
     plain = replace(estimate(GIB, GIB), flops=10**12, moved_bytes=10**9)
     assert slowdown(replace(plain, flops=2 * 10**12), plain, find("t4")) > 1.5
     assert slowdown(replace(plain, flops=10**12 // 4), plain, find("t4")) is None
+
+
+def test_fewer_blocks_are_tried_where_the_leanest_ones_leave_more_to_chance():
+    """All blocks keep the least, with a bound far above; of fewer the bound is nearer, and they fit."""
+    usable = 5 * GIB
+    highs = {"all": 6 * GIB, "some": 4 * GIB}
+
+    def blocks(bytes_to_save: int) -> Action | None:
+        if bytes_to_save > 3 * GIB:
+            return None
+        return Action("remat", (("blocks", (("some" if bytes_to_save else "all",),)),))
+
+    def ask(actions: tuple[Action, ...]) -> Tried:
+        high = highs[actions[0]["blocks"][0][0]] if actions and actions[0].name == "remat" else 9 * GIB
+        return Tried(actions, estimate(high, usable, batch=1), 1.0, Effect("exact"))
+
+    planning = Search(ask, blocks).run()
+    assert planning.best is not None
+    assert planning.best.actions[0]["blocks"] == (("some",),)

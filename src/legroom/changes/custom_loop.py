@@ -21,6 +21,7 @@ from legroom.changes.custom_hooks import listened
 from legroom.changes.custom_probe import find_kinds
 from legroom.changes.custom_run import Keeper, Kinds, Run, Whole, converted
 from legroom.changes.microbatch_loop import Found, add, loop, trace, zeros
+from legroom.changes.op_outline import Outline, Outlines, outlined
 from legroom.changes.own_code import is_users_object
 from legroom.changes.python_state import COUNTED, PythonState
 from legroom.changes.slice_seeds import other_seeds
@@ -46,6 +47,9 @@ class SplitStep:
     found_with: dict[Any, object] = field(
         default_factory=dict
     )  # of what is known, how Python was when it was found out
+    outlines: dict[Any, Outlines] = field(default_factory=dict)  # of the step, run and traced, by the same keys
+    fresh: set[Any] = field(default_factory=set)  # what was found out in this call
+    used: Any = None  # the key of what is known of the call at hand
     last: object = None  # how Python was when the layers were looked for
     given: dict[int, Any] = field(default_factory=dict)  # objects of the user's among the arguments, by place
     met: dict[int, set[Any]] = field(default_factory=dict)  # flags, whole numbers and words there
@@ -61,22 +65,30 @@ class SplitStep:
             return self.whole(args, kwargs)
         kinds = self.prepare(arguments)
 
-        def compute(part: Any, _: Any) -> Found:
-            run = Run(kinds, fraction_of(cut, part), self.autograph, keeper=self.keeper)
+        def compute(part: Any, _: Any, before: dict[int, Any] | None = None) -> Found:
+            run = Run(kinds, fraction_of(cut, part), self.autograph, keeper=self.keeper, held=before)
             self.run(run, *arguments.filled(part))
             return run.found()
 
         size, pieces = cut.size, -(-cut.batch // cut.size)
         start = (pieces - 1) * size
         if tf.executing_eagerly():
-            total = None
-            for begin in range(0, start, size):
-                found = compute(cut.piece(begin, size)[0], None)
-                total = found if total is None else add(total, found)
+            before: dict[int, Any] = {}
+            with outlined(traced=False) as outline:
+                total = compute(cut.piece(0, size)[0], None, before)
+            if not self.is_known(arguments, outline):
+                put_back(before)
+                kinds = self.find_again(arguments)
+                total = compute(cut.piece(0, size)[0], None)
+            for begin in range(size, start, size):
+                total = add(total, compute(cut.piece(begin, size)[0], None))
         else:
-            layout = trace(cut, compute)
+            with outlined(traced=True) as outline:
+                layout = trace(cut, compute)
+            if not self.is_known(arguments, outline):
+                kinds = self.find_again(arguments)
+                layout = trace(cut, compute)
             total = loop(cut, compute, layout, zeros(layout), (pieces - 1, lambda begin: size))
-        assert total is not None
         with tf.control_dependencies(waited(total)):  # or the last slice would be computed beside the others
             part = cut.piece(start, cut.batch - start)[0]
             part = [tf.identity(leaf) for leaf in part]
@@ -127,16 +139,34 @@ class SplitStep:
             found = call, bool(even)
             self.known[found] = find_kinds(self.function, arguments, size, even=bool(even))
             self.found_with.pop(found, None)
+            self.fresh.add(found)
             self.state.settle()
         if now is not None:
             self.found_with[found] = now
-        kinds = self.known[found]
+        kinds, self.used = self.known[found], found
         if kinds.exactness == "inexact" and ALLOWED not in self.allow:
             raise InputError(
                 f"Slices would change what is learned: {'; '.join(kinds.reasons)}.",
                 f'Allow it with allow=("{ALLOWED}",), or use another normalisation.',
             )
         return kinds
+
+    def is_known(self, arguments: Arguments, outline: Outline) -> bool:
+        """Whether the step still computes what it did when it was found out what it is."""
+        known = self.outlines.setdefault((self.used, outline.traced), Outlines())
+        is_new = not (self.used in self.fresh or known.has(outline))
+        known.add(outline)
+        return not is_new
+
+    def find_again(self, arguments: Arguments) -> Kinds:
+        """It goes another way than it did: by something in Python that nobody watches."""
+        self.known.pop(self.used, None)
+        try:
+            return self.prepare(arguments, called=True)
+        except InputError as error:
+            raise InputError(
+                f"{error.message} It was otherwise at first: something that it finds in Python has changed.", error.hint
+            ) from None
 
     def meet(self, arguments: Arguments) -> None:
         """The user's objects among the arguments, and which other ones are counters: what has been something else in each of several calls."""
@@ -159,6 +189,7 @@ class SplitStep:
         return state_of(lambda: inner_layers(self.function), [self.function], self.given.values)
 
     def prepare_for(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        self.fresh.clear()
         arguments = self.arguments_of(args, kwargs)
         if not cut_batch(arguments.batch, self.count).single:
             self.prepare(arguments, called=True)
@@ -262,6 +293,11 @@ def fraction_of(cut: Cut, part: Sequence[Any]) -> Any:
 
     rows = part[0].shape[0] if part[0].shape[0] is not None else tf.shape(part[0])[0]
     return tf.cast(rows, tf.float64) / tf.cast(cut.batch, tf.float64)
+
+
+def put_back(before: dict[int, Any]) -> None:
+    for variable, value in before.values():
+        variable.assign(value)
 
 
 def waited(total: Found) -> list[Any]:

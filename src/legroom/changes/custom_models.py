@@ -5,6 +5,8 @@ from collections.abc import Iterator
 from types import CodeType, FunctionType, MethodType
 from typing import Any
 
+from legroom.changes.own_code import asked
+
 DEPTH = 3  # functions that call functions
 UPDATES = frozenset({"apply_gradients", "apply", "minimize"})
 
@@ -24,11 +26,11 @@ def models_of(function: Any) -> list[Any]:
 
 def reachable(function: Any, depth: int, seen: set[int]) -> Iterator[Any]:
     """What the function's closure and globals hold, and what the functions and objects among it do."""
-    function = getattr(function, "python_function", function)
+    function = asked(function, "python_function", function)
     if depth == 0 or id(function) in seen:
         return
     seen.add(id(function))
-    owner = getattr(function, "__self__", None)
+    owner = asked(function, "__self__")
     try:
         variables = inspect.getclosurevars(inspect.unwrap(function))
         values = [*variables.nonlocals.values(), *variables.globals.values()]
@@ -37,7 +39,7 @@ def reachable(function: Any, depth: int, seen: set[int]) -> Iterator[Any]:
     values += [] if owner is None else [owner, *fields_of(owner)]
     for value in values:
         yield value
-        if isinstance(value, FunctionType | MethodType) or hasattr(value, "python_function"):
+        if isinstance(value, FunctionType | MethodType) or asked(value, "python_function") is not None:
             yield from reachable(value, depth - 1, seen)
         else:
             yield from fields_of(value)
@@ -51,7 +53,7 @@ def fields_of(value: Any) -> list[Any]:
         return list(value)
     if isinstance(value, dict):
         return list(value.values())
-    fields = getattr(value, "__dict__", None)
+    fields = asked(value, "__dict__")
     if isinstance(value, keras.Layer | type) or inspect.ismodule(value) or not isinstance(fields, dict):
         return []
     return list(fields.values())
@@ -71,7 +73,7 @@ def names_in(function: Any) -> set[str]:
     """The names of attributes and globals that its code uses, and that of the functions it refers to."""
     found: set[str] = set()
     for one in (function, *reachable(function, DEPTH, set())):
-        plain = getattr(one, "python_function", one)
+        plain = asked(one, "python_function", one)
         if not isinstance(plain, FunctionType | MethodType):
             continue
         code = getattr(inspect.unwrap(plain), "__code__", None)  # what TensorFlow wraps may be written in C
@@ -92,4 +94,4 @@ def native(variable: Any) -> Any:
 
 def same_for(variable: Any) -> int:
     """One number for a variable and all that stands for it: what `assign_add` gives is another object with the same handle."""
-    return id(getattr(variable, "handle", variable))
+    return id(asked(variable, "handle", variable))

@@ -13,7 +13,7 @@ from typing import Any, Literal, Protocol
 
 from legroom.capture.tf_step import written_function
 from legroom.changes.custom_hooks import Call
-from legroom.changes.custom_models import native, updates
+from legroom.changes.custom_models import native, same_for, updates
 from legroom.changes.custom_order import after_reads
 from legroom.changes.custom_values import like, over, rows_of, times
 from legroom.changes.microbatch_loop import Found, shaped
@@ -74,6 +74,7 @@ class Run:
     error: InputError | None = None
     differentiating: int = 0
     updating: bool = False
+    held: dict[int, Any] | None = None  # variables that this slice assigns, with their values before
 
     def __post_init__(self) -> None:
         found = self.totals or Found(())
@@ -135,6 +136,8 @@ class Run:
     def assign(self, call: Call, variable: Any, name: str, values: tuple[Any, ...]) -> Any:
         if self.early and state_owner() is None:
             return variable
+        if self.held is not None and same_for(variable) not in self.held:
+            self.held[same_for(variable)] = variable, copied(variable)
         if self.keeper is not None:
             self.keeper.assigned(variable)
         if self.updating or not (variable.dtype.is_floating or variable.dtype.is_integer) or state_owner() is not None:
@@ -285,6 +288,12 @@ def written_by_keras(text: str) -> str:
 
 def cannot(why: str, hint: str = OTHERWISE) -> InputError:
     return InputError(f"This training step cannot be run in slices of the batch: it {why}.", hint)
+
+
+def copied(variable: Any) -> Any:
+    import tensorflow as tf
+
+    return tf.raw_ops.DeepCopy(x=variable.read_value())
 
 
 def as_given(value: Any, variable: Any) -> Any:

@@ -242,7 +242,8 @@ def probe_model(model: Any, part: Any) -> Kind:
             compares = lambda *given: loss_of((inputs, *given))  # noqa: B023, E731
             around = marks_around(eagerly(lambda: compared_by(compares, made, y, *weight)))  # noqa: B023
             pairs = [(made, labels) for labels in unusual(y, random_like(part.y, "signed", 1), around)]
-            pairs += [(predictions, y) for predictions in unusual(made, made, around, ())]
+            others = [random_like(made, style, 1) for style in ("unit", "signed")]  # made-up weights give means near 0
+            pairs += [(predictions, y) for predictions in (*unusual(made, made, around, ()), *others)]
             for predictions, labels in pairs:
                 kinds = kinds_or_none(call, (x, predictions, labels, *weight), MODEL_TOLERANCE)
                 found = found if kinds is None else found & kinds

@@ -84,7 +84,7 @@ def attributes(owners: dict[int, Any], names: set[str], values: list[Any]) -> di
                 value = inspect.getattr_static(owner, name)
                 held.setdefault(name, []).append(value)
                 if isinstance(value, MemberDescriptorType):
-                    value = getattr(owner, name, None)
+                    value = asked(owner, name)
                 waiting += [one for one in users_objects(value) if id(one) not in owners]
     return held
 
@@ -142,11 +142,19 @@ def has(owner: Any, name: str) -> bool:
     return inspect.getattr_static(owner, name, None) is not None
 
 
+def asked(value: Any, name: str, default: Any = None) -> Any:
+    """An attribute of whatever it may be: an object of the user's may raise what it likes (`__getattr__ = dict.__getitem__`)."""
+    try:
+        return getattr(value, name, default)
+    except Exception:  # noqa: BLE001 - the user's own code
+        return default
+
+
 def plain(value: Any) -> Any:
     """The function in a method, a property, a decorator or a `tf.function`."""
     value = value.fget if isinstance(value, property) else value
-    value = getattr(value, "python_function", value)
-    return inspect.unwrap(getattr(value, "__func__", value))
+    value = asked(value, "python_function", value)
+    return inspect.unwrap(asked(value, "__func__", value))
 
 
 def is_users_function(value: Any) -> bool:
@@ -157,7 +165,7 @@ def is_users_function(value: Any) -> bool:
 
 
 def is_wrapped(value: Any) -> bool:
-    return hasattr(value, "python_function")
+    return asked(value, "python_function") is not None
 
 
 def is_users_object(value: Any) -> bool:
@@ -165,7 +173,7 @@ def is_users_object(value: Any) -> bool:
     import keras
 
     plainly = isinstance(value, type | ModuleType | FunctionType | MethodType | keras.Layer)
-    fields = hasattr(value, "__dict__") or hasattr(type(value), "__slots__")
+    fields = asked(value, "__dict__") is not None or hasattr(type(value), "__slots__")
     return not plainly and fields and root_of(type(value)) not in LIBRARIES
 
 
@@ -177,11 +185,11 @@ def stands_for_layers(value: Any) -> bool:
 
 
 def root_of(thing: Any) -> str:
-    return str(getattr(thing, "__module__", None) or "").partition(".")[0]
+    return str(asked(thing, "__module__") or "").partition(".")[0]
 
 
 def home_of(value: Any) -> str:
     """The module that a function or a module is, or is in."""
     if isinstance(value, ModuleType):
         return value.__name__
-    return str(getattr(value, "__module__", None) or "") if callable(value) else ""
+    return str(asked(value, "__module__") or "") if callable(value) else ""

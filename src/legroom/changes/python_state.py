@@ -14,7 +14,7 @@ from functools import partial
 from math import prod
 from typing import Any
 
-from legroom.changes.own_code import LIBRARIES, Function, root_of
+from legroom.changes.own_code import LIBRARIES, Function, asked, root_of
 
 COUNTED = 4  # changes of one place, from which on it counts
 FEW = 64  # entries of what is looked into
@@ -80,7 +80,7 @@ def collection(value: Any, depth: int) -> Any:
 def is_large(value: Any) -> bool:
     """A tensor of more than a few numbers."""
     try:
-        shape = getattr(value, "shape", None)
+        shape = asked(value, "shape")
         sizes = [1 if one is None else int(one) for one in (() if shape is None else shape)]
     except (TypeError, ValueError, AttributeError, NotImplementedError, RuntimeError):  # nothing that has a plain shape
         return False
@@ -109,7 +109,7 @@ def places_in(function: Function) -> Iterator[Place]:
     if plain.__defaults__ or plain.__kwdefaults__:
         yield plain, "defaults"
     for owner in function.owners.values():
-        fields = getattr(owner, "__dict__", None)
+        fields = asked(owner, "__dict__")
         classes = users_classes(type(owner))
         for name in names:
             of_class = [one for one in classes if name in vars(one)]
@@ -120,6 +120,17 @@ def places_in(function: Function) -> Iterator[Place]:
                 yield owner, name
     for one in (one for value in function.values if isinstance(value, type) for one in users_classes(value)):
         yield from ((one, name) for name in names if name in vars(one))
+    for value in (one for one in function.values if is_open(one)):
+        yield from ((vars(value), name) for name in names if name in vars(value))
+
+
+def is_open(value: Any) -> bool:
+    """A module of the user's (`import config`), or an object of Keras' that something may be hung on: `model.phase`."""
+    import keras
+
+    if isinstance(value, types.ModuleType):
+        return value.__name__.partition(".")[0] not in LIBRARIES
+    return isinstance(value, keras.Layer | keras.optimizers.Optimizer | keras.losses.Loss | keras.metrics.Metric)
 
 
 def users_classes(kind: type) -> list[type]:
@@ -161,7 +172,7 @@ def found_at(place: Place) -> Any:
     if isinstance(holder, Mapping):
         return portrait(holder[key]) if key in holder else MISSING
     if not isinstance(holder, types.CellType):  # an object with slots
-        return portrait(getattr(holder, key, MISSING))
+        return portrait(asked(holder, key, MISSING))
     try:
         return portrait(holder.cell_contents)
     except ValueError:  # nothing is in it yet

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from legroom.changes.custom_models import DEPTH, reachable
-from legroom.changes.own_code import functions_from, functions_of, is_users_function, plain
+from legroom.changes.own_code import asked, functions_from, functions_of, is_users_function, plain
 from legroom.changes.python_state import Place, PythonState, places_of
 
 COMPILED = ("optimizer", "_compile_loss", "_compile_metrics")
@@ -61,7 +61,7 @@ def state_of(
 
 def owner_of(function: Any) -> Any:
     """The object that a method is bound to."""
-    return getattr(getattr(function, "python_function", function), "__self__", None)
+    return asked(asked(function, "python_function", function), "__self__")
 
 
 def layers_of(function: Callable[..., Any]) -> list[Any]:

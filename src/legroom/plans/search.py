@@ -141,12 +141,10 @@ class Search:
 
     def cheapest_blocks(self, start: Tried) -> Tried | None:
         """The cheapest blocks that fit; where none do, those that save most."""
-        need = start.estimate.need_bytes - start.estimate.usable_bytes
+        need = shortage(start)
         best: Tried | None = None
         for _ in range(MOST_BLOCKS):
             action = self.blocks(max(1, need))
-            if action is None:
-                action = self.blocks(0) if best is None else None
             if action is None:
                 break
             found = self.try_out((*start.actions, action))
@@ -156,8 +154,20 @@ class Search:
                 best = found
             if found.fits:
                 break
-            need += max(found.estimate.need_bytes - found.estimate.usable_bytes, need // 10)
-        return best
+            need += max(shortage(found), need // 10)
+        return best or self.leanest_blocks(start)
+
+    def leanest_blocks(self, start: Tried) -> Tried | None:
+        """Where none keep as little as is needed: those that keep the least, or more if that leaves less to chance."""
+        need = shortage(start)
+        found = []
+        for bytes_to_save in (0, need * 2 // 3, need * 4 // 9):
+            action = self.blocks(bytes_to_save)
+            one = self.try_out((*start.actions, action)) if action is not None else None
+            found += [one] if one is not None else []
+            if one is not None and one.fits:
+                break
+        return min(found, key=lambda one: (not one.fits, one.estimate.need_bytes), default=None)
 
     def try_out(self, actions: tuple[Action, ...]) -> Tried | None:
         """Ask once; what cannot be done, and what saves nothing, is refused."""
