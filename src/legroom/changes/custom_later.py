@@ -18,8 +18,8 @@ from legroom.changes.later_numbers import COUNTS, FEW, NUMBERS, is_number, is_sm
 from legroom.changes.own_code import LIBRARIES, root_of
 
 Stage = tuple[
-    int, Sequence[int], Sequence[float]
-]  # which one, what counters are set to, and what other numbers are set to after the first ones
+    int, Sequence[int], Sequence[int], Sequence[float]
+]  # which one, what counters are set to, what other whole numbers are, and what floating point numbers are after the first ones
 
 
 @dataclass
@@ -96,13 +96,13 @@ def counter_of(optimizer: Any) -> Any:
 @contextmanager
 def later(scalars: Scalars, function: Callable[..., Any], weights: dict[int, Any], at: Stage) -> Iterator[list[str]]:
     """Meanwhile these variables have other numbers; they are named."""
-    stage, counts, beyond = at
+    stage, counts, whole, beyond = at
     before: list[tuple[Any, Any]] = []
     try:
         for variable in scalars.chosen(function, weights):
             value = variable.numpy()
             counts_it = same_for(variable) in scalars.moved
-            number = number_at(value, stage, COUNTS if counts_it else NUMBERS, () if counts_it else beyond)
+            number = number_at(value, stage, COUNTS if counts_it else whole, () if counts_it else beyond)
             if counts_it and len(COUNTS) <= stage < len(counts) and is_number(variable) and value.dtype.kind in "if":
                 number = value.dtype.type(counts[stage])
             if number is not None:
@@ -114,15 +114,16 @@ def later(scalars: Scalars, function: Callable[..., Any], weights: dict[int, Any
             variable.assign(value)
 
 
-def arguments_at(arguments: Arguments, stage: int) -> Arguments:
+def arguments_at(arguments: Arguments, stage: int, whole: Sequence[int] = NUMBERS) -> Arguments:
     """With other numbers in place of those that are not the batch's."""
     leaves = [
-        leaf if place in arguments.places else argument_at(leaf, stage) for place, leaf in enumerate(arguments.leaves)
+        leaf if place in arguments.places else argument_at(leaf, stage, whole)
+        for place, leaf in enumerate(arguments.leaves)
     ]
     return replace(arguments, leaves=tuple(leaves))
 
 
-def argument_at(leaf: Any, stage: int) -> Any:
+def argument_at(leaf: Any, stage: int, whole: Sequence[int]) -> Any:
     """Whole numbers and flags of Python's are left as they are: a step may do something else for each."""
     import numpy as np
     import tensorflow as tf
@@ -135,7 +136,9 @@ def argument_at(leaf: Any, stage: int) -> Any:
     if size is None or size > FEW or leaf.dtype in (tf.string, object):
         return leaf
     value = np.asarray(concrete(leaf))
-    number = number_at(value, stage) if not value.ndim or value.dtype.kind == "f" else None  # whole ones may be places
+    number = (
+        number_at(value, stage, whole) if not value.ndim or value.dtype.kind == "f" else None
+    )  # whole ones may be places
     if number is None:
         return leaf
     return (

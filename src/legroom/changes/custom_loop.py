@@ -160,13 +160,16 @@ class SplitStep:
 
     def find_again(self, arguments: Arguments) -> Kinds:
         """It goes another way than it did: by something in Python that nobody watches."""
-        self.known.pop(self.used, None)
+        before, used = self.known.pop(self.used), self.used
         try:
-            return self.prepare(arguments, called=True)
+            kinds = self.prepare(arguments, called=True)
         except InputError as error:
             raise InputError(
                 f"{error.message} It was otherwise at first: something that it finds in Python has changed.", error.hint
             ) from None
+        if kinds != before:
+            self.outlines = {key: known for key, known in self.outlines.items() if key[0] not in (used, self.used)}
+        return kinds
 
     def meet(self, arguments: Arguments) -> None:
         """The user's objects among the arguments, and which other ones are counters: what has been something else in each of several calls."""

@@ -22,29 +22,26 @@ from legroom.changes.custom_failed import failure
 from legroom.changes.custom_flow import Flow
 from legroom.changes.custom_hooks import listened
 from legroom.changes.custom_kinds import LOOSE, MASKED, TOLERANCE, Candidates, Judge
-from legroom.changes.custom_later import arguments_at, later
 from legroom.changes.custom_marks import (
     MOST,
     Numbers,
     comparing,
-    counts_of,
     fits,
     marked,
     marks_of,
     sets_of,
-    singles_of,
 )
 from legroom.changes.custom_rows import is_far, made_up, told_by
 from legroom.changes.custom_run import Kinds, cannot
 from legroom.changes.custom_seen import Known, Seen
 from legroom.changes.custom_sizes import compare_sizes
+from legroom.changes.custom_stages import compare_later, compare_switched
 from legroom.changes.custom_sums import summed, tables_in
 from legroom.changes.custom_trial import Trial
 from legroom.changes.custom_weights import other_weights, restore
 from legroom.changes.cutting import FEW, Cutting
 from legroom.changes.forced import PATTERNS, Forced, Shape, with_a_row_each
 from legroom.changes.hearing import hearing
-from legroom.changes.later_numbers import COUNTS, STAGES, around, waited
 from legroom.changes.made_up import CUTS, IGNORED, ROWS, rows_of
 from legroom.changes.microbatch_kinds import eagerly
 from legroom.changes.microbatch_loop import Found
@@ -85,6 +82,7 @@ class Probe:
     has_updated: bool = False  # in some trial
     cutting: Cutting = FEW  # of the trials that are being made
     usual: Callable[..., list[Any]] | None = None  # the first data that said something
+    flipped: frozenset[int] = frozenset()  # truths that come out otherwise in the trials that are being made
 
     def run(self) -> Kinds:
         refused: LegroomError | None = None
@@ -129,7 +127,8 @@ class Probe:
                 for scale in LARGER:
                     found = self.compare_with_other_weights(found, scale)
             found = compare_sizes(self, found)
-            found = self.compare_later(found)
+            found = compare_later(self, found)
+            found = compare_switched(self, found)
         if found is not None and not self.has_updated:  # one that looks at its gradients first need not update in each
             raise cannot(
                 "updates nothing in any of its trials: gradients are taken, and neither an optimizer is applied nor a variable assigned",
@@ -211,37 +210,6 @@ class Probe:
                     return found.both(new)
         return found
 
-    def compare_later(self, found: Candidates) -> Candidates:
-        """A term of the loss may wait for a counter, a variable or an argument to be another number."""
-        make, now = self.data()[0], self.arguments
-        with other_weights(self.known):
-            before = self.whole_or_none(make)
-            counts = (*COUNTS, *(one for one in counts_of(self.heard) if one not in COUNTS))
-            beyond = around(singles_of(self.heard))
-            for stage in range(max(len(counts), STAGES + len(beyond) + 1)):
-                with later(self.known.scalars, self.function, self.known.before, (stage, counts, beyond)) as names:
-                    self.arguments = arguments_at(now, stage)
-                    try:
-                        seen = self.whole_or_none(make)
-                        new = None if before is None or seen is None or seen.same(before) else self.compare(make())
-                    except LegroomError as error:
-                        raise waited(error, names) from None
-                    except Exception:  # noqa: BLE001 - the user's own, on slices
-                        continue
-                    finally:
-                        self.arguments = now
-                if new is not None and new.outline() == found.outline():
-                    found = found.both(new)
-        return found
-
-    def whole_or_none(self, make: Callable[[], list[Any]]) -> Seen | None:
-        try:
-            return self.try_rows(make(), (0, ROWS)).seen
-        except LegroomError:
-            raise
-        except Exception:  # noqa: BLE001 - the user's own, with numbers that may not suit it
-            return None
-
     def data(self) -> list[Callable[[], list[Any]]]:
         """Real rows first, where the batch is here, then made-up ones."""
         import numpy as np
@@ -266,7 +234,13 @@ class Probe:
         start, stop = rows
         tensors = rows_of(arrays, start, stop)
         flow = Flow(tensors, None if forced is None else Forced(forced[0], rows, forced[1]), bends)
-        trial = Trial(self.known, flow, early_slice=totals is None and stop - start < self.cutting.rows, totals=totals)
+        trial = Trial(
+            self.known,
+            flow,
+            early_slice=totals is None and stop - start < self.cutting.rows,
+            totals=totals,
+            flipped=self.flipped,
+        )
         args, kwargs = self.arguments.filled(tensors, concrete)
         self.runs += 1
         if whole := stop - start == self.cutting.rows:

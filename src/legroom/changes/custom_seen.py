@@ -43,6 +43,7 @@ class Seen:
     names: list[list[str]] = field(default_factory=list)  # of the variables that gradients are taken of
     entries: list[Entries] = field(default_factory=list)  # of each gradient in each call
     sizes: list[int] = field(default_factory=list)  # first dimensions of what was drawn at random
+    truths: list[bool] = field(default_factory=list)  # that no sample, gradient or random number decides
     repeated: list[tuple[int, ...]] = field(default_factory=list)  # shapes of what is drawn again in every slice
 
     def outline(self) -> Any:

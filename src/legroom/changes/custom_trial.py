@@ -41,7 +41,9 @@ HALF = ("float16", "bfloat16")
 class Trial(Run):
     """A whole batch; a slice before the last, which assigns nothing; or, with `totals`, the last, its gradients those of all."""
 
-    def __init__(self, known: Known, flow: Flow, *, early_slice: bool, totals: Any = None) -> None:
+    def __init__(
+        self, known: Known, flow: Flow, *, early_slice: bool, totals: Any = None, flipped: frozenset[int] = frozenset()
+    ) -> None:
         super().__init__(NOTHING, 1.0, totals=totals)
         self.known = known
         self.flow = flow
@@ -50,6 +52,7 @@ class Trial(Run):
         self.updates = False
         self.inside: list[Any] = []
         self.early_slice = early_slice
+        self.flipped = flipped
         self.lent: list[tuple[Any, Any]] = []  # the values of what was assigned, to be put back
         self.fresh: dict[int, Any] = {}  # assigned, but not yet for slices before the last
         self.met: dict[int, str] = {}  # what the step has done with variables, not yet updated by their metric
@@ -209,12 +212,18 @@ class Trial(Run):
         self.seen.of_slice["outputs"] = [self.flow.of_slice(leaf) for leaf in leaves]
 
     def truth(self, call: Call, tensor: Any) -> bool:
-        if self.flow.of(tensor) & (Source.SAMPLES | Source.SIZES) and default_graph() is None and asked_by_user():
+        if default_graph() is not None or not asked_by_user():
+            return bool(call())
+        sources = self.flow.of(tensor)
+        if sources & (Source.SAMPLES | Source.SIZES):
             raise cannot(
                 "decides by the samples of the batch what it does, and would decide anew for each slice",
                 "Decide for each sample, by tf.where, or by the gradients.",
             )
-        return bool(call())
+        if sources:
+            return bool(call())
+        self.seen.truths.append(bool(call()))
+        return self.seen.truths[-1] != (len(self.seen.truths) - 1 in self.flipped)
 
     def happened(self) -> None:
         """The functions that are being run cannot be traced by themselves."""

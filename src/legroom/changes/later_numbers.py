@@ -18,12 +18,13 @@ from legroom.errors import InputError, LegroomError
 
 STAGES = 4
 COUNTS = (37, 1537, 1_000_003, 1)  # for what a step itself moves on
-NUMBERS = (1, 2, 5, 37)  # for other integers: a phase, how often a loop runs
+NUMBERS = (1, 2, 3, 4, 5, 37)  # for other integers: a phase, how often a loop runs
 MOST_THRESHOLDS = 4  # that other numbers are set to
 NEAR = 0.01  # of a threshold, above and below it
 MOST_MARKS = 6  # whole numbers that integers are compared with, and as many above them
 PARTS = (0.5, 1.0, 1.0, 1.0)  # for what is 0
-FEW = 64  # numbers of a variable: weights of several terms, gates
+FEW = 1024  # numbers of a variable: weights of several terms or of classes, gates
+SPREAD = 0.4  # of what is set in an array
 SMALL = 0.1  # a weight that is below may be raised to 1
 
 
@@ -243,7 +244,12 @@ def number_at(value: Any, stage: int, whole: Sequence[int] = NUMBERS, beyond: Se
     kind = value.dtype.kind
     if np.ndim(value):
         others = [number_at(one, stage, whole, beyond) for one in np.ravel(value)] if kind in "bif" else [None]
-        return None if None in others else np.array(others, value.dtype).reshape(value.shape)
+        if None in others:
+            return None
+        apart = 1 + SPREAD * (np.arange(len(others)) % 3) * (
+            kind == "f"
+        )  # weights of classes that are alike may be told apart later on
+        return (np.array(others) * apart).astype(value.dtype).reshape(value.shape)
     if kind == "b":
         return bool(value) != (stage == 0)
     if kind in "iu":

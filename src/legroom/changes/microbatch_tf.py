@@ -16,6 +16,7 @@ from legroom.changes.microbatch_kinds import eagerly
 from legroom.changes.microbatch_loop import Found, Layout, accumulate, shaped, trace
 from legroom.changes.microbatch_metrics import update_metrics
 from legroom.changes.microbatch_probe import outline_of
+from legroom.changes.op_outline import Outline, Outlines, outlined
 from legroom.changes.reductions import Losses, Slice, SliceLoss, growth, summed, update_loss_metrics
 from legroom.changes.sparse import add_gradients, plain, scaled, with_tables
 from legroom.errors import InputError, LegroomError
@@ -28,6 +29,7 @@ class Seen:
     loss: SliceLoss = field(default_factory=lambda: SliceLoss(()))
     factors: Any = None  # by which the losses grow, where that must be known before
     tables: tuple[bool, ...] = ()  # which gradients are of tables that are looked up alike for every batch
+    outline: Outline = field(default_factory=lambda: Outline(traced=False))  # of the first slice that is run
 
 
 @dataclass(frozen=True)
@@ -39,19 +41,56 @@ class Step:
     losses: Losses
     grown: dict[bool, bool] = field(default_factory=dict)  # eager only: whether masks must be counted before
     tables: dict[Any, tuple[bool, ...]] = field(default_factory=dict)  # eager only: which gradients are tables'
+    outlines: Outlines = field(
+        default_factory=Outlines
+    )  # eager only: of a slice, when it had been found out what it is
 
     def __call__(self, data: Any) -> Any:
         """As Keras has it: forward, backward and the metrics of each slice, and one update."""
         import tensorflow as tf
 
         cut = cut_batch(data, self.count)
-        seen = Seen()
         if self.losses.renewed():
-            self.grown.clear()
-            self.tables.clear()
+            self.forget()
+        if cut.single or not tf.executing_eagerly():
+            return self.run(cut)
+        before = [(variable, tf.identity(variable)) for variable in self.small_state()]
+        seen = Seen()
+        made = self.add_up(cut, seen)
+        if self.outlines.known and not self.outlines.has(seen.outline):  # by something in Python that nobody watches
+            for variable, value in before:
+                variable.assign(value)
+            self.losses.forget()
+            self.forget()
+            seen = Seen()
+            made = self.add_up(cut, seen)
+        self.outlines.add(seen.outline)
+        return self.finish(cut, made, seen.loss, grow=seen.factors is None)
+
+    def forget(self) -> None:
+        self.grown.clear()
+        self.tables.clear()
+        self.outlines.clear()
+
+    def small_state(self) -> list[Any]:
+        """What a slice changes before the update: metrics and seeds."""
+        seeds = [seed.state for layer in self.model._flatten_layers() for seed in layer._seed_generators]
+        return [*self.model.metrics_variables, *seeds]
+
+    def run(self, cut: Cut) -> Any:
+        seen = Seen()
+        total = self.add_up(cut, seen)
+        return self.finish(cut, total, seen.loss, grow=seen.factors is None and not cut.single)
+
+    def add_up(self, cut: Cut, seen: Seen) -> Found:
+        """The sums over all slices."""
+        import tensorflow as tf
 
         def compute(part: Any, fraction: Any) -> Found:
-            return self.slice(cut, part, fraction, seen)
+            if seen.outline.labels or not tf.executing_eagerly():
+                return self.slice(cut, part, fraction, seen)
+            with outlined(traced=False) as seen.outline:
+                return self.slice(cut, part, fraction, seen)
 
         layout = None
         if not cut.single and not tf.executing_eagerly():
@@ -64,8 +103,7 @@ class Step:
         seen.factors = self.count_masks(cut, seen.loss) if self.must_count(cut, seen, layout) else None
         if not cut.single:
             self.losses.check_samples(part_of(cut.data, None).x, cut.size)
-        total = accumulate(cut, compute, layout, self.compiled)
-        return self.finish(cut, total, seen.loss, grow=seen.factors is None and not cut.single)
+        return accumulate(cut, compute, layout, self.compiled)
 
     @property
     def compiled(self) -> bool:

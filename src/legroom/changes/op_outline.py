@@ -78,3 +78,7 @@ class Outlines:
         if len(self.known) < MOST:
             self.known.add(frozenset(outline.labels))
         self.labels |= outline.labels
+
+    def clear(self) -> None:
+        self.known.clear()
+        self.labels.clear()

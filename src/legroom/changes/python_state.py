@@ -18,6 +18,7 @@ from legroom.changes.own_code import LIBRARIES, Function, asked, root_of
 
 COUNTED = 4  # changes of one place, from which on it counts
 FEW = 64  # entries of what is looked into
+NUMBERS = 1024  # of an array: weights of classes
 DEEP = 4
 INNER = 16  # entries of what lies deeper
 CALLED = (types.FunctionType, types.BuiltinFunctionType, partial)
@@ -55,7 +56,7 @@ def portrait(value: Any, depth: int = DEEP) -> Any:
     if isinstance(value, float | np.generic):
         return type(value), repr(value)  # NaN is what it was
     if isinstance(value, np.ndarray):
-        small = value.size <= FEW and value.dtype.kind != "O"
+        small = value.size <= NUMBERS and value.dtype.kind != "O"
         return (value.dtype.str, value.shape, value.tobytes()) if small else UNTOLD
     if isinstance(value, partial):
         return Same(value.func), collection((value.args, value.keywords), depth)
@@ -84,7 +85,7 @@ def is_large(value: Any) -> bool:
         sizes = [1 if one is None else int(one) for one in (() if shape is None else shape)]
     except (TypeError, ValueError, AttributeError, NotImplementedError, RuntimeError):  # nothing that has a plain shape
         return False
-    return prod(sizes) > FEW
+    return prod(sizes) > NUMBERS
 
 
 def places_of(functions: Iterable[Function], layers: Iterable[Any] = ()) -> dict[tuple[int, Any], Place]:

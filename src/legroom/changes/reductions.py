@@ -119,9 +119,12 @@ class Losses:
         self.trained[:] = [now]
         if not before or before == [now]:
             return False
+        self.forget()
+        return True
+
+    def forget(self) -> None:
         self.kinds.forget()
         self.checked.clear()
-        return True
 
     def trained_now(self) -> TrainedSo:
         now = trained_so([self.model])
