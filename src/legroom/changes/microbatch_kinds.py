@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from contextvars import copy_context
 from typing import Any, Literal, TypeVar
 
 from legroom.changes.bends import MOST, PLACES, Bend, of_the_batch
@@ -206,9 +207,9 @@ def first_of(kinds: set[Kind]) -> Kind:
 
 
 def eagerly(function: Callable[[], Result]) -> Result:
-    """`function` called in a thread of its own, where nothing is being traced, taped or placed on another device."""
+    """`function` called in a thread of its own, where nothing is being traced, taped or placed on another device; its `ContextVar`s are this one's."""
     with ThreadPoolExecutor(1) as pool:
-        return pool.submit(function).result()
+        return pool.submit(copy_context().run, function).result()
 
 
 def kinds_or_none(call: Call, arrays: Any, tolerance: float = TOLERANCE) -> set[Kind] | None:
