@@ -219,3 +219,21 @@ def test_fit_that_runs_eagerly_is_tried_anew() -> None:
         assert np.allclose(whole[1][name], parts[1][name], rtol=1e-12)
     with pytest.raises(InputError, match="cannot be computed in slices"):
         fitted(lambda y, p: hardest(y, p) if os.environ[NAME] else mean(y, p), 4)
+
+
+def test_a_step_that_returns_more_later_on_agrees() -> None:
+    benches, found = (Bench(), Bench()), []
+    for bench in benches:
+
+        def result(loss: Any, y: Any, p: Any) -> Any:
+            return {"loss": loss, "error": ops.mean(ops.abs(y - p))} if os.environ[NAME] else {"loss": loss}
+
+        step = bench.step(mean, result=result)
+        step = in_slices(step) if bench is benches[1] else step
+        logs = []
+        for way in ("", "", "more", "more", ""):
+            os.environ[NAME] = way
+            logs.append({name: float(value) for name, value in step(*arrays()).items()})
+        found.append(logs)
+    assert [*map(pytest.approx, found[0])] == found[1]
+    assert difference(benches[0].weights, benches[1].weights) < EXACT

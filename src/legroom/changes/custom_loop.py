@@ -11,7 +11,7 @@ Private names used, tested with Keras 3.15.1 and TensorFlow 2.21.0: `Function._c
 import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 from legroom.capture.own_work import announce
 from legroom.capture.tf_step import written_function
@@ -31,6 +31,8 @@ from legroom.records.plan import Effect, together
 
 ALLOWED = "batchnorm-split"
 MARK = "legroom_micro_batches"  # on what `split_function` gives
+
+Made = TypeVar("Made")
 
 
 @dataclass
@@ -63,32 +65,24 @@ class SplitStep:
         cut = cut_batch(arguments.batch, self.count)
         if cut.single:
             return self.whole(args, kwargs)
-        kinds = self.prepare(arguments)
 
-        def compute(part: Any, _: Any, before: dict[int, Any] | None = None) -> Found:
-            run = Run(kinds, fraction_of(cut, part), self.autograph, keeper=self.keeper, held=before)
+        def one(kinds: Kinds, part: Any, held: dict[int, Any] | None = None) -> Found:
+            run = Run(kinds, fraction_of(cut, part), self.autograph, keeper=self.keeper, held=held)
             self.run(run, *arguments.filled(part))
             return run.found()
 
         size, pieces = cut.size, -(-cut.batch // cut.size)
         start = (pieces - 1) * size
         if tf.executing_eagerly():
-            before: dict[int, Any] = {}
-            with outlined(traced=False) as outline:
-                total = compute(cut.piece(0, size)[0], None, before)
-            if not self.is_known(arguments, outline):
-                put_back(before)
-                kinds = self.find_again(arguments)
-                total = compute(cut.piece(0, size)[0], None)
+            begun = self.begin(arguments, lambda kinds, held: one(kinds, cut.piece(0, size)[0], held), traced=False)
+            kinds, total = begun
             for begin in range(size, start, size):
-                total = add(total, compute(cut.piece(begin, size)[0], None))
+                total = add(total, one(kinds, cut.piece(begin, size)[0]))
         else:
-            with outlined(traced=True) as outline:
-                layout = trace(cut, compute)
-            if not self.is_known(arguments, outline):
-                kinds = self.find_again(arguments)
-                layout = trace(cut, compute)
-            total = loop(cut, compute, layout, zeros(layout), (pieces - 1, lambda begin: size))
+            traced = self.begin(arguments, lambda kinds, _: trace(cut, lambda part, _: one(kinds, part)), traced=True)
+            kinds, layout = traced
+            first, count = zeros(layout), (pieces - 1, lambda begin: size)
+            total = loop(cut, lambda part, _: one(kinds, part), layout, first, count)
         with tf.control_dependencies(waited(total)):  # or the last slice would be computed beside the others
             part = cut.piece(start, cut.batch - start)[0]
             part = [tf.identity(leaf) for leaf in part]
@@ -151,7 +145,26 @@ class SplitStep:
             )
         return kinds
 
-    def is_known(self, arguments: Arguments, outline: Outline) -> bool:
+    def begin(
+        self, arguments: Arguments, compute: Callable[[Kinds, dict[int, Any]], Made], *, traced: bool
+    ) -> tuple[Kinds, Made]:
+        """What is computed of the first slice, by what is known of the step; found out anew where it goes another way than it did then."""
+        kinds = self.prepare(arguments)
+        held: dict[int, Any] = {}
+        try:
+            with outlined(traced=traced) as outline:
+                made = compute(kinds, held)
+            if self.is_known(outline):
+                return kinds, made
+        except InputError:
+            if self.is_known(outline):
+                raise
+        for variable, value in held.values():
+            variable.assign(value)
+        kinds = self.find_again(arguments)
+        return kinds, compute(kinds, {})
+
+    def is_known(self, outline: Outline) -> bool:
         """Whether the step still computes what it did when it was found out what it is."""
         known = self.outlines.setdefault((self.used, outline.traced), Outlines())
         is_new = not (self.used in self.fresh or known.has(outline))
@@ -296,11 +309,6 @@ def fraction_of(cut: Cut, part: Sequence[Any]) -> Any:
 
     rows = part[0].shape[0] if part[0].shape[0] is not None else tf.shape(part[0])[0]
     return tf.cast(rows, tf.float64) / tf.cast(cut.batch, tf.float64)
-
-
-def put_back(before: dict[int, Any]) -> None:
-    for variable, value in before.values():
-        variable.assign(value)
 
 
 def waited(total: Found) -> list[Any]:

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from legroom.changes.cutting import ODD
 from legroom.changes.later_numbers import Numbers, moved, numbers_read
 from legroom.changes.made_up import rows_of
 from legroom.changes.microbatch_kinds import TOLERANCE, Call, Kind, all_kinds_or_none, eagerly, kinds_when_forced
@@ -29,6 +30,8 @@ def kinds_later(call: Call, arrays: Any, owners: Owners) -> Iterator[tuple[list[
             owners.fresh()
             usual = all_kinds_or_none(call, arrays, owners.tolerance)
             found = [] if usual is None else [usual, *kinds_when_forced(call, arrays, owners.tolerance)]
+            odd = None if usual is None else all_kinds_or_none(call, arrays, owners.tolerance, ODD)
+            found += [] if odd is None else [odd]  # half of six may by chance be the halves of their slices
         owners.fresh()
         return names, found
 
