@@ -15,7 +15,7 @@ from keras import layers, ops
 from loop_bench import Bench, arrays, difference, in_slices, precision
 
 from legroom.changes.microbatch import split
-from legroom.changes.python_state import COUNTED, FEW, portrait
+from legroom.changes.python_state import COUNTED, NUMBERS, portrait
 from legroom.errors import InputError
 
 X = np.random.default_rng(0).normal(size=(12, 6))
@@ -63,7 +63,7 @@ def test_another_value_is_another(one: Any, other: Any) -> None:
 
 
 def test_large_arrays_are_not_looked_at() -> None:
-    assert portrait(np.zeros(FEW + 1)) == portrait(np.ones(FEW + 1))
+    assert portrait(np.zeros(NUMBERS + 1)) == portrait(np.ones(NUMBERS + 1))
 
 
 def test_an_object_is_not_held() -> None:

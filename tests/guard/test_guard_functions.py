@@ -172,7 +172,9 @@ def test_with_room_it_is_the_same(mode, apart):
 def test_where_nothing_is_left_it_says_why(mode):
     with pytest.raises(LegroomError, match="nothing is left to") as refused:
         trained(mode, most=0, steps=1)
-    assert "cannot be recomputed" in refused.value.hint
+    assert (
+        "would save memory if it were recomputed" in refused.value.hint
+    )  # two small layers: what is brought back is as much
 
 
 @pytest.mark.parametrize(

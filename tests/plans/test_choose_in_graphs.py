@@ -32,6 +32,7 @@ def graphs(draw: st.DrawFn, most: int = 6) -> list[Cost]:
                 kept_bytes=inner[place] + (own.size_bytes if own.held_by else 0),
                 boundary_bytes=sum(one.size_bytes for one in alive),
                 flops=draw(st.integers(0, 9)),
+                shared_bytes=made[place - 1].size_bytes if place and made[place - 1].held_by else 0,
                 needed_bytes=sum(one.size_bytes for one in made[:place] if place in one.held_by),
                 recomputable=draw(st.sampled_from([True, True, True, False])),
                 begins=draw(st.sampled_from([False, False, False, True])),

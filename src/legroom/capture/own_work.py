@@ -12,9 +12,10 @@ Announce = Callable[[Any, tuple[Any, ...], dict[str, Any]], None]  # a function,
 
 
 class OwnWork(threading.local):
-    """Whether Legroom is at work in this thread."""
+    """Whether Legroom is at work in this thread, and whether a step is recorded on a device of its own, which reads zeros."""
 
     on = False
+    recording = False
 
 
 class Watchers:
@@ -33,6 +34,15 @@ def at_work() -> Iterator[None]:
         yield
     finally:
         own_work.on = before
+
+
+@contextmanager
+def recorded() -> Iterator[None]:
+    before, own_work.recording = own_work.recording, True
+    try:
+        yield
+    finally:
+        own_work.recording = before
 
 
 def announce(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:

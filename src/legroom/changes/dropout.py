@@ -9,6 +9,7 @@ Private names used, tested with Keras 3.15.1: `Layer._flatten_layers`, `BaseSpat
 from collections.abc import Callable
 from typing import Any
 
+from legroom.changes.known_layers import REDRAWN
 from legroom.changes.precision import forget_functions
 from legroom.errors import InputError
 
@@ -52,6 +53,7 @@ def recomputing(layer: Any) -> Callable[..., Any]:
         shape = own(inputs) if own is not None else layer.noise_shape
         return dropped(inputs, layer.seed_generator.next(), layer.rate, shape)
 
+    setattr(call, REDRAWN, True)
     return call
 
 

@@ -15,7 +15,10 @@ ELEMENTWISE = (  # operations of keras.ops between samples of one shape
 )
 TRAINER = frozenset(f"{name}_{kind}" for name in ("train", "test", "predict") for kind in ("step", "function"))
 TRAINER |= {"make_train_function"}
-OURS = "legroom_rematerialises"  # on the calls of layers that are recomputed, which compute what theirs did
+RECOMPUTED, REDRAWN = (
+    "legroom_rematerialises",
+    "legroom_redraws",
+)  # on calls of layers that are ours, and compute what theirs did
 MIXING = ("Lambda", "MixUp", "CutMix", "TorchModuleWrapper", "FlaxLayer", "JaxLayer", "TFSMLayer")
 
 
@@ -51,7 +54,11 @@ def is_known_layer(layer: Any) -> bool:
         return False
     compiled = ("loss",) if hasattr(layer, "_compile_loss") else ()  # of a model, which does not call it on its way
     held = [one for name, one in vars(layer).items() if name not in TRAINER and name not in compiled]
-    return not any(callable(one) and not is_of_keras(one) and not hasattr(one, OURS) for one in held)
+    return not any(callable(one) and not is_of_keras(one) and not is_ours(one) for one in held)
+
+
+def is_ours(call: Any) -> bool:
+    return hasattr(call, RECOMPUTED) or hasattr(call, REDRAWN)
 
 
 def may_work_along_batch(layer: Any) -> bool:

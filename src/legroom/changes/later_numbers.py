@@ -24,6 +24,7 @@ NEAR = 0.01  # of a threshold, above and below it
 MOST_MARKS = 6  # whole numbers that integers are compared with, and as many above them
 PARTS = (0.5, 1.0, 1.0, 1.0)  # for what is 0
 FEW = 1024  # numbers of a variable: weights of several terms or of classes, gates
+SEED = "seed_generator_state"  # how Keras calls the states of its generators
 SPREAD = 0.4  # of what is set in an array
 SMALL = 0.1  # a weight that is below may be raised to 1
 
@@ -113,7 +114,7 @@ def numbers_read(
         held = [value for function in functions for value in function.values if id(value) not in own]
         held += state_of_layers(owners) if live else ()
         for variable in map(native_or_none, (*read, *held)):
-            if variable is not None and is_small(variable):
+            if variable is not None and is_small(variable) and SEED not in str(variable.name):
                 found[same_for(variable)] = InVariable(variable)
     places: dict[Any, Number] = {}
     if eager:

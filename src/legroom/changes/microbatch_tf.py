@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from legroom.capture.frames import first_line
+from legroom.capture.own_work import own_work
 from legroom.changes.batch_cut import Cut, cut_batch
 from legroom.changes.lookups import tables_called, tables_traced
 from legroom.changes.made_up import random_like, rows_of
@@ -52,7 +53,7 @@ class Step:
         cut = cut_batch(data, self.count)
         if self.losses.renewed():
             self.forget()
-        if cut.single or not tf.executing_eagerly():
+        if cut.single or not tf.executing_eagerly() or own_work.recording:
             return self.run(cut)
         before = [(variable, tf.identity(variable)) for variable in self.small_state()]
         seen = Seen()

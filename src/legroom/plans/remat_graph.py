@@ -67,7 +67,9 @@ def least(chain: Sequence[Cost], seconds: float = SECONDS) -> Choice:
     """The lowest peak found, whatever it costs."""
     if is_chain(chain):
         return smallest(chain)
-    best = counted(chain, smallest(chain, most_caps(chain)).blocks)
+    best = min(
+        counted(chain, ()), counted(chain, smallest(chain, most_caps(chain)).blocks), key=lambda one: one.peak_bytes
+    )
     deadline = time.monotonic() + seconds
     for cap in in_turn(chain, insides(chain), inside_of_blocks(chain, best.blocks)):
         left = deadline - time.monotonic()

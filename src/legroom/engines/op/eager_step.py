@@ -6,6 +6,7 @@ from typing import Any
 from legroom.capture.batch import iter_specs
 from legroom.capture.frames import user_frames
 from legroom.capture.keras_fit import KerasStep
+from legroom.capture.own_work import recorded
 from legroom.capture.tf_step import FunctionStep
 from legroom.engines.op.eager import fake_batch, record, recorder
 from legroom.engines.op.lower import OpStep
@@ -38,7 +39,8 @@ def record_step(captured: KerasStep | FunctionStep) -> OpStep:
         arrays = list(iter_specs((captured.args, captured.kwargs)))
     tf.config.run_functions_eagerly(True)
     try:
-        recorded = record(step)
+        with recorded():
+            trace = record(step)
     except LegroomError:
         raise
     except Exception as error:
@@ -52,7 +54,7 @@ def record_step(captured: KerasStep | FunctionStep) -> OpStep:
         Tensor(f"input_{i}", tuple(size or 0 for size in spec.shape), spec.dtype, "input")
         for i, spec in enumerate(arrays)
     )
-    return OpStep(replace(captured.step, parameters=inputs), recorded)
+    return OpStep(replace(captured.step, parameters=inputs), trace)
 
 
 def zeros_hint() -> str | None:
