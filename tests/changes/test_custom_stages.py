@@ -110,3 +110,38 @@ def test_weights_of_classes_that_are_alike_now_may_be_told_apart() -> None:
 
     with pytest.raises(InputError):
         in_slices(tf.function(Bench().step(loss)))(*arrays())
+
+
+def eight_hardest(y: Any, p: Any) -> Any:
+    """Raises on fewer samples."""
+    import tensorflow as tf
+
+    return tf.reduce_mean(tf.math.top_k(tf.reduce_mean((p - y) ** 2, -1), 8).values)
+
+
+@pytest.mark.parametrize("inner", [False, True])
+def test_what_raises_on_few_samples_is_tried_in_slices_as_large_as_the_real_ones(inner: bool) -> None:
+    import tensorflow as tf
+
+    bench = Bench()
+
+    def loss(y: Any, p: Any) -> Any:
+        late = bench.optimizer.iterations >= 5
+        return tf.cond(late, lambda: eight_hardest(y, p), lambda: mean(y, p))
+
+    step = bench.step(tf.function(loss) if inner else loss)
+    with pytest.raises(InputError, match="not what they are now"):
+        in_slices(step if inner else tf.function(step), 3)(*arrays(48))
+
+
+def test_a_loss_that_raises_on_few_samples_later_on_is_refused() -> None:
+    import keras
+    import tensorflow as tf
+
+    from legroom.changes.microbatch import split
+
+    late = tf.Variable(False)
+    model = keras.Sequential([keras.Input((5,)), keras.layers.Dense(3)])
+    model.compile("sgd", lambda y, p: tf.cond(late, lambda: eight_hardest(y, p), lambda: mean(y, p)))
+    with pytest.raises(InputError, match="cannot be computed in slices"):
+        split(model, 3)
