@@ -38,12 +38,13 @@ def switched(
     """A step that computes `term` later on, and what it is given beside the batch at each call; off at the first."""
     import tensorflow as tf
 
-    phase = tf.Variable(0, trainable=False)
+    phase, word = tf.Variable(0, trainable=False), tf.Variable("easy", trainable=False)
     count = bench.optimizer.iterations
 
     def loss(y: Any, p: Any, given: Any) -> Any:
         return {
             "a truth": lambda: tf.cond(given, lambda: term(y, p), lambda: mean(y, p)),
+            "a word": lambda: tf.cond(tf.equal(word, "hard"), lambda: term(y, p), lambda: mean(y, p)),
             "a phase": lambda: tf.cond(tf.equal(given, 3), lambda: term(y, p), lambda: mean(y, p)),
             "an epoch": lambda: tf.cond(tf.equal(count // 2, 1), lambda: term(y, p), lambda: mean(y, p)),
             "a ramp": lambda: mean(y, p) + tf.cast(given, p.dtype) * term(y, p),
@@ -64,12 +65,13 @@ def switched(
             "a ramp": tf.constant(float(max(call - 1, 0))),
         }
         phase.assign(call)
+        word.assign("hard" if call > 1 else "easy")
         return (given.get(kind, tf.constant(0)),)
 
     return step, given_at
 
 
-KINDS = ("a truth", "a phase", "an epoch", "a ramp", "a case", "a table")
+KINDS = ("a word", "a truth", "a phase", "an epoch", "a ramp", "a case", "a table")
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -5,6 +5,7 @@ thread at hand; threads without one are not touched.
 
 Private names used, tested with Keras 3.15.1 and TensorFlow 2.21.0: `tensorflow.python.ops.resource_variable_ops.BaseResourceVariable`
 and its `_read_variable_op` and `_strided_slice_assign`, `tensorflow.python.framework.ops._EagerTensorBase`,
+`tensorflow.python.ops.cond._eager_cond_implementation`,
 `tensorflow.python.eager.polymorphic_function.polymorphic_function.Function`, `tensorflow.python.ops.gen_random_ops`,
 `gen_stateless_random_ops` and `gen_stateless_random_ops_v2`, `keras.src.optimizers.base_optimizer.BaseOptimizer`.
 """
@@ -64,6 +65,8 @@ class Listener(Protocol):
     def scale(self, call: Call, loss: Any) -> Any: ...
 
     def truth(self, call: Call, tensor: Any) -> bool: ...
+
+    def switch(self, call: Call, tensor: Any) -> bool: ...
 
 
 class Here(threading.local):
@@ -128,6 +131,7 @@ def install() -> None:
     from keras.src.optimizers.base_optimizer import BaseOptimizer
     from tensorflow.python.eager.polymorphic_function.polymorphic_function import Function
     from tensorflow.python.framework.ops import _EagerTensorBase
+    from tensorflow.python.ops import cond as conditions
     from tensorflow.python.ops import gen_random_ops, gen_stateless_random_ops, gen_stateless_random_ops_v2
     from tensorflow.python.ops.resource_variable_ops import BaseResourceVariable
 
@@ -154,6 +158,7 @@ def install() -> None:
         put(gen_stateless_random_ops, name, on_random)
     put(keras.random.SeedGenerator, "next", on_seed)
     put(_EagerTensorBase, "__bool__", on_truth)
+    put(conditions, "_eager_cond_implementation", on_condition)
 
 
 def owners(base: type, name: str) -> list[type]:
@@ -246,3 +251,14 @@ def on_seed(original: Call, listener: Listener, args: tuple[Any, ...], kwargs: d
 
 def on_truth(original: Call, listener: Listener, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     return listener.truth(lambda: original(*args, **kwargs), args[0])
+
+
+def on_condition(original: Call, listener: Listener, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """`tf.cond`, run eagerly, does not ask for a truth as Python does."""
+    import tensorflow as tf
+
+    condition = args[0]
+    if not isinstance(condition, tf.Tensor) or condition.shape.rank:
+        return original(*args, **kwargs)
+    decided = listener.switch(condition.numpy, condition)
+    return original(condition if decided == bool(condition.numpy()) else tf.constant(decided), *args[1:], **kwargs)

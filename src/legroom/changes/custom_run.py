@@ -214,6 +214,8 @@ class Run:
     def truth(self, call: Call, tensor: Any) -> bool:
         return bool(call())
 
+    switch = truth
+
     def returned(self, outputs: Any) -> Any:
         """What the step returned: kept for the sums, or, for the last slice, as it is for the whole batch."""
         import tensorflow as tf

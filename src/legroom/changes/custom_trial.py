@@ -28,6 +28,9 @@ ASKING = (
         "tensorflow.python.util.dispatch",
         "tensorflow.python.util.deprecation",
         "tensorflow.python.util.traceback_utils",
+        "keras.src.ops.core",
+        "keras.src.backend.tensorflow.core",
+        "keras.src.utils.traceback_utils",
     ),
 )
 OTHER_GRADIENTS = (
@@ -220,10 +223,18 @@ class Trial(Run):
                 "decides by the samples of the batch what it does, and would decide anew for each slice",
                 "Decide for each sample, by tf.where, or by the gradients.",
             )
-        if sources:
+        return self.turned(bool(call())) if not sources else bool(call())
+
+    def switch(self, call: Call, tensor: Any) -> bool:
+        """What bends at a number of the samples is found out by `bends`."""
+        if default_graph() is not None or self.flow.of(tensor) or not asked_by_user():
             return bool(call())
-        self.seen.truths.append(bool(call()))
-        return self.seen.truths[-1] != (len(self.seen.truths) - 1 in self.flipped)
+        return self.turned(bool(call()))
+
+    def turned(self, truth: bool) -> bool:
+        """A truth that no sample decides, which may be made to come out otherwise."""
+        self.seen.truths.append(truth)
+        return truth != (len(self.seen.truths) - 1 in self.flipped)
 
     def happened(self) -> None:
         """The functions that are being run cannot be traced by themselves."""
