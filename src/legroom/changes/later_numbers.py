@@ -247,9 +247,8 @@ def number_at(value: Any, stage: int, whole: Sequence[int] = NUMBERS, beyond: Se
         others = [number_at(one, stage, whole, beyond) for one in np.ravel(value)] if kind in "bif" else [None]
         if None in others:
             return None
-        apart = 1 + SPREAD * (np.arange(len(others)) % 3) * (
-            kind == "f"
-        )  # weights of classes that are alike may be told apart later on
+        # weights of classes that are alike may be told apart later on
+        apart = 1 + SPREAD * (np.arange(len(others)) % 3) if kind == "f" else 1
         return (np.array(others) * apart).astype(value.dtype).reshape(value.shape)
     if kind == "b":
         return bool(value) != (stage == 0)
